@@ -269,8 +269,8 @@ class ClusterClient:
         `kraft.protocol.schemas.offsets`) of each partition.
 
         LATEST is the high watermark, or for read_committed the last stable offset. For a time after the
-        last record the offset is -1. Rides out leader changes; raises ClusterUnavailableError when a partition stays without an answer for
-        the policy's budget, RequestFailedError.
+        last record the offset is -1. Rides out leader changes; raises ClusterUnavailableError when a
+        partition stays without an answer for the policy's budget, RequestFailedError.
         """
         answers: dict[TopicPartition, LeaderOffset] = {}
         attempts = Attempts(self.policy)
@@ -415,6 +415,48 @@ class ClusterClient:
                         raise self._refused(partition, "fetch", code)
                     return data
         raise self._refused(partition, "fetch", ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def polls(
+        self, wanted: Mapping[TopicPartition, tuple[bytes, int]], max_wait_ms: int
+    ) -> dict[int, FetchRequest]:
+        """By broker, a fetch that waits until one of these partitions (topic id, offset) has more.
+
+        Partitions without a leader, or of another topic by now, are left out.
+        """
+        requests: dict[int, FetchRequest] = {}
+        topics: dict[tuple[int, bytes], FetchTopic] = {}
+        for partition, (topic_id, offset) in wanted.items():
+            metadata = self._topics.get(partition.topic)
+            leader = None if metadata is None else metadata.leaders.get(partition.partition)
+            if (
+                metadata is None
+                or leader is None
+                or metadata.topic_id != topic_id
+                or partition in self._stale
+            ):
+                continue
+            request = requests.setdefault(
+                leader.broker_id,
+                FetchRequest(
+                    max_wait_ms=max_wait_ms,
+                    min_bytes=FETCH_MIN_BYTES,
+                    max_bytes=1,
+                    isolation_level=self._isolation_level,
+                ),
+            )
+            key = leader.broker_id, topic_id
+            if key not in topics:
+                topics[key] = FetchTopic(topic=partition.topic, topic_id=topic_id)
+                request.topics.append(topics[key])
+            topics[key].partitions.append(
+                FetchPartition(partition.partition, leader.epoch, offset, partition_max_bytes=1)
+            )
+        requests.pop(NO_LEADER, None)
+        return requests
+
+    def connect(self, broker_id: int) -> BlockingConnection:
+        """A connection of its own, which the caller closes. Raises OSError, ProtocolError."""
+        return self._connect(self._brokers[broker_id], None)
 
     def suspect(self, partition: TopicPartition) -> None:
         """Before the next request about the partition, its leader is asked for anew."""

@@ -60,6 +60,7 @@ class BlockingConnection:
         self.address = address
         self._client_id = client_id
         self._correlation_id = 0
+        self._sent: tuple[Message, int]
         self._versions: dict[int, tuple[int, int]] = {}
         self._socket = socket.create_connection((address.host, address.port), timeout=connect_timeout_s)
         try:
@@ -97,13 +98,17 @@ class BlockingConnection:
         """
         return self._exchange(request, self._version_of(request.API_KEY), answer)
 
-    def _exchange(self, request: Message, version: int, answer: type[R]) -> R:
-        self._correlation_id += 1
-        self._socket.sendall(
-            encode_request_frame(
-                request, version, correlation_id=self._correlation_id, client_id=self._client_id
-            )
-        )
+    def fileno(self) -> int:
+        """For waiting, with others, until `receive` has something to read."""
+        return self._socket.fileno()
+
+    def send(self, request: Message) -> None:
+        """The first half of `call`; `receive` is the second. One request at a time."""
+        self._send(request, self._version_of(request.API_KEY))
+
+    def receive(self, answer: type[R]) -> R:
+        """The answer to what was sent last."""
+        request, version = self._sent
         frame = self._receive_frame()
         correlation_id, position = decode_response_header(request.API_KEY, version, frame)
         if correlation_id != self._correlation_id:
@@ -114,6 +119,19 @@ class BlockingConnection:
         if not isinstance(response, answer):
             raise ProtocolError(f"the answer decoded to {type(response).__name__}, not {answer.__name__}")
         return response
+
+    def _exchange(self, request: Message, version: int, answer: type[R]) -> R:
+        self._send(request, version)
+        return self.receive(answer)
+
+    def _send(self, request: Message, version: int) -> None:
+        self._correlation_id += 1
+        self._sent = request, version
+        self._socket.sendall(
+            encode_request_frame(
+                request, version, correlation_id=self._correlation_id, client_id=self._client_id
+            )
+        )
 
     def _receive_frame(self) -> bytearray:
         head = self._receive(FRAME_LENGTH_BYTES)

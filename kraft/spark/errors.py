@@ -45,3 +45,7 @@ class DataLossError(KraftReadError):
 
 class CorruptDataError(KraftReadError):
     """Bytes from a broker are not sound record batches, or hold what a column cannot carry."""
+
+
+class CheckpointError(KraftReadError):
+    """A stream's checkpoint holds an offset that is none of this format."""

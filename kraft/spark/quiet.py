@@ -42,4 +42,4 @@ class WithoutBrokenPipes:
 def hide_broken_pipes() -> None:
     """In this process, once."""
     if not isinstance(sys.stderr, WithoutBrokenPipes):
-        sys.stderr = WithoutBrokenPipes(sys.stderr)  # type: ignore[assignment]  # all of it but write passes
+        sys.stderr = WithoutBrokenPipes(sys.stderr)

@@ -9,51 +9,22 @@ package `pyspark_kraft`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
-from kraft.spark.client import ClusterClient
 from kraft.spark.data_loss import LOGGER, REPEAT_LOAD, LossPolicy
-from kraft.spark.errors import OptionError, UnsupportedOperationError
+from kraft.spark.errors import UnsupportedOperationError
 from kraft.spark.options import OPTIONS_OF_STREAMS, ReadOptions, parse_columns, parse_options
 from kraft.spark.plan import plan
-from kraft.spark.quiet import hide_broken_pipes
-from kraft.spark.retry import RetryPolicy
-from kraft.spark.slice_reader import PartitionSlice, SliceReader
+from kraft.spark.reading import driver_client, read_slice
+from kraft.spark.schema import check_schema, source_schema
+from kraft.spark.stream import KraftStreamReader
 
-_TYPES = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
-}
-_NO_STREAMS = (
-    "Format kraft reads batches only: use spark.read; a stream can be read with Spark's own format kafka."
-)
 _NO_WRITES = "Format kraft only reads: write with Spark's own format kafka, or with a Kafka producer."
-
-
-def source_schema(columns: Sequence[str]) -> StructType:
-    """These columns of Spark's Kafka source: names, types and nullability."""
-    return StructType([StructField(name, _TYPES[name]) for name in columns])
 
 
 class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not checked
@@ -68,32 +39,20 @@ class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not check
 
     def reader(self, schema: StructType) -> KraftReader:
         options = parse_options(self.options)
-        if schema != source_schema(options.columns):
-            raise OptionError(
-                "The columns of format kraft are given: leave .schema(…) out, and select or cast afterwards."
-            )
+        check_schema(schema, options.columns)
         for name in OPTIONS_OF_STREAMS:
             if name.lower() in {given.lower() for given in self.options}:
                 LOGGER.warning("Option %s has no effect on a batch read.", name)
         return KraftReader(options)
 
-    def streamReader(self, schema: StructType) -> NoStreams:
-        return NoStreams()
+    def streamReader(self, schema: StructType) -> KraftStreamReader:
+        return KraftStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise UnsupportedOperationError(_NO_WRITES)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise UnsupportedOperationError(_NO_WRITES)
-
-
-class NoStreams(DataSourceStreamReader):  # type: ignore[misc]  # pyspark is not checked
-    """Refuses when it is asked, not when it is made: Spark would cover what is raised then with a fault of its own."""
-
-    def _refuse(self, *_: object) -> NoReturn:
-        raise UnsupportedOperationError(_NO_STREAMS)
-
-    initialOffset = latestOffset = partitions = read = _refuse
 
 
 class KraftReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not checked
@@ -112,29 +71,3 @@ class KraftReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not che
         if partition.value is None:
             return
         yield from read_slice(self._options, self._loss, partition.value)
-
-
-def driver_client(options: ReadOptions) -> ClusterClient:
-    """Asks for metadata and offsets."""
-    policy = RetryPolicy(max_attempts=options.num_retries)
-    if options.retry_interval_ms is not None:
-        interval_s = options.retry_interval_ms / 1000
-        policy = replace(policy, first_backoff_s=interval_s, max_backoff_s=interval_s)
-    return _client(options, policy)
-
-
-def read_slice(options: ReadOptions, loss: LossPolicy, part: PartitionSlice) -> Iterator[pa.RecordBatch]:
-    """The rows of one slice, read by an executor, which waits longer for brokers: the driver has found them already."""
-    hide_broken_pipes()
-    budget_s = RetryPolicy.budget_s if options.poll_timeout_ms is None else options.poll_timeout_ms / 1000
-    with _client(options, RetryPolicy(budget_s=budget_s, first_answer_s=budget_s)) as client:
-        yield from SliceReader(client, part, columns=options.columns, loss=loss).batches()
-
-
-def _client(options: ReadOptions, policy: RetryPolicy) -> ClusterClient:
-    return ClusterClient(
-        options.bootstrap,
-        client_id=options.client_id,
-        policy=policy,
-        read_committed=options.read_committed,
-    )

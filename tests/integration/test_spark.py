@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kraft.protocol import ErrorCode, Message
 from kraft.protocol.fetch import FetchRequest
 from kraft.spark.session import local_session
-from tests.support.fake_broker import FakeCluster
+from tests.support.fake_broker import FakeCluster, FakePartition
 
 pytestmark = [
     pytest.mark.timeout(180),  # a JVM starts in here
@@ -132,6 +133,30 @@ def test_offsets_splits_and_headers(spark: SparkSession, cluster: FakeCluster) -
     assert (rows[-2].value, rows[-1].headers) == (None, None)
 
 
+def test_chosen_columns_and_splits_by_bytes(spark: SparkSession, cluster: FakeCluster) -> None:
+    frame = read(spark, cluster, columns="offset,partition", maxBytesPerPartition=20_000)
+    assert frame.columns == ["offset", "partition"]
+    assert frame.rdd.getNumPartitions() > PARTITIONS
+    assert frame.distinct().count() == ROWS
+
+
+def test_a_lossy_read_warns_where_the_user_sees_it(
+    spark: SparkSession, cluster: FakeCluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster.topics["orders"].partitions[0].log_start_offset = 100
+    start = '{"orders":{"0":0,"1":0,"2":0}}'
+    frame = read(spark, cluster, startingOffsets=start, failOnDataLoss="false")
+    assert len(frame.limit(3).collect()) == 3  # Spark leaves the readers in mid-read
+    assert frame.count() == ROWS - 100
+    sentence = "startingOffsets of orders-0 is 0, but the partition holds the offsets from 100 up to 4000."
+    said, until = "", time.monotonic() + 60
+    while sentence not in said and time.monotonic() < until:  # Spark hands it on when it comes to it
+        time.sleep(0.05)
+        said += capfd.readouterr().err
+    assert sentence in said
+    assert "Traceback" not in said
+
+
 def test_an_empty_topic_gives_no_rows(spark: SparkSession, cluster: FakeCluster) -> None:
     cluster.create_topic("empty", leaders=(1, 2))
     assert read(spark, cluster, subscribe="empty").count() == 0
@@ -182,16 +207,69 @@ def ends_in(error: PySparkException, sentence: str) -> bool:
     return trace.strip().splitlines()[-1].endswith(f".UnsupportedOperationError: {sentence}")
 
 
-def test_a_stream_ends_in_a_sentence(spark: SparkSession, cluster: FakeCluster, tmp_path: Path) -> None:
-    stream = spark.readStream.format("kraft").option("kafka.bootstrap.servers", cluster.bootstrap)
-    writer = stream.option("subscribe", "orders").load().writeStream.format("noop")
-    query = writer.option("checkpointLocation", str(tmp_path)).start()
-    with pytest.raises(PySparkException) as refused:
-        query.awaitTermination(60)
-    assert ends_in(
-        refused.value,
-        "Format kraft reads batches only: use spark.read; a stream can be read with Spark's own format kafka.",
+def stream(spark: SparkSession, cluster: FakeCluster, **options: Any) -> DataFrame:
+    reader = spark.readStream.format("kraft").option("kafka.bootstrap.servers", cluster.bootstrap)
+    return reader.options(**{"subscribe": "orders", "startingOffsets": "earliest", **options}).load()
+
+
+def offsets_in(spark: SparkSession, path: Path) -> list[tuple[int, int]]:
+    rows = spark.read.schema("partition int, offset long").parquet(str(path)).collect()
+    return sorted((row.partition, row.offset) for row in rows)
+
+
+def test_available_now_reads_all_in_batches_and_goes_on_from_its_checkpoint(
+    spark: SparkSession, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    def run() -> int:
+        frame = stream(spark, cluster, maxOffsetsPerTrigger=5000).select("partition", "offset")
+        writer = frame.writeStream.format("parquet").option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "rows"))
+        assert query.awaitTermination(120)
+        return len(query.recentProgress)
+
+    assert run() >= 3
+    everything = [
+        (partition, offset) for partition in range(PARTITIONS) for offset in range(BATCHES * PER_BATCH)
+    ]
+    assert offsets_in(spark, tmp_path / "rows") == everything
+    cluster.topics["orders"].partitions[1].append([(0, None, b"later", ())])
+    added = FakePartition(leader=2)
+    added.append([(0, None, b"in a new partition", ())])
+    cluster.topics["orders"].partitions.append(added)
+    run()
+    assert offsets_in(spark, tmp_path / "rows") == sorted(
+        [*everything, (1, BATCHES * PER_BATCH), (PARTITIONS, 0)]
     )
+
+
+def test_a_running_stream_sees_records_and_its_topic_being_replaced(
+    spark: SparkSession, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    writer = stream(spark, cluster, startingOffsets="latest", columns="value").writeStream.format("memory")
+    query = writer.queryName("running").option("checkpointLocation", str(tmp_path)).start()
+    query.processAllAvailable()
+    partition = cluster.topics["orders"].partitions[0]
+    for value in (b"one", b"two"):
+        partition.append([(0, None, value, ())])
+        query.processAllAvailable()
+    partition.move(3)
+    partition.append([(0, None, b"three", ())])
+    query.processAllAvailable()
+    assert [bytes(row.value) for row in spark.table("running").collect()] == [b"one", b"two", b"three"]
+    cluster.create_topic("orders")
+    with pytest.raises(PySparkException, match="Topic orders was deleted and created anew"):
+        query.awaitTermination(60)
+
+
+def test_a_streams_options_are_refused_with_a_sentence(
+    spark: SparkSession, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    writer = stream(spark, cluster, endingOffsets="latest").writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(PySparkException, match="endingOffsets is for batches: a stream has no end"):
+        query.awaitTermination(60)
 
 
 def test_a_write_ends_in_a_sentence(spark: SparkSession, cluster: FakeCluster, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_long_batches_of_one_size_of_many_and_of_both(codec: int) -> None:
 
 def test_columns_are_exactly_what_spark_expects() -> None:
     types = pytest.importorskip("pyspark.sql.pandas.types")
-    from kraft.spark.source import source_schema
+    from kraft.spark.schema import source_schema
 
     for columns in (PLAIN, COLUMN_NAMES, ("value", "offset")):
         wanted = types.to_arrow_schema(source_schema(columns), timezone="UTC")

@@ -17,7 +17,7 @@ def printed(error: Exception) -> str:
 def raised(error: Exception) -> Exception:
     try:
         raise error
-    except Exception as caught:
+    except (OSError, ValueError) as caught:
         return caught
 
 
