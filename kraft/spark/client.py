@@ -40,7 +40,7 @@ from kraft.protocol.schemas.offsets import (
 from kraft.spark.connection import BlockingConnection, BrokerAddress
 from kraft.spark.errors import (
     ClusterUnavailableError,
-    KraftReadError,
+    ConnectorError,
     RequestFailedError,
     TopicChangedError,
     UnknownTopicError,
@@ -89,7 +89,7 @@ class TransientError(Exception):
     The client has already marked its knowledge of the partition as stale.
     """
 
-    def __init__(self, error: KraftReadError) -> None:
+    def __init__(self, error: ConnectorError) -> None:
         super().__init__(str(error))
         self.error = error
 
@@ -505,7 +505,7 @@ class ClusterClient:
         if left_s > 0:
             self.policy.sleep(min(left_s, self.policy.budget_s))
 
-    def _failed(self, partition: TopicPartition, error: KraftReadError) -> TransientError:
+    def _failed(self, partition: TopicPartition, error: ConnectorError) -> TransientError:
         self.suspect(partition)
         return TransientError(error)
 

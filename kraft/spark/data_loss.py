@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from kraft.spark.errors import DataLossError, KraftReadError
+from kraft.spark.errors import ConnectorError, DataLossError
 
 LOGGER = logging.getLogger("kraft.spark")
 
@@ -31,7 +31,7 @@ class LossPolicy:
     advice: str = REPEAT_LOAD
 
     def report(
-        self, fact: str, kind: type[KraftReadError] = DataLossError, *, advice: str | None = None
+        self, fact: str, kind: type[ConnectorError] = DataLossError, *, advice: str | None = None
     ) -> None:
         """`fact` is a sentence that names partition and offsets. Raises `kind`, or warns and returns."""
         if self.fail:

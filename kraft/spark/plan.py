@@ -36,7 +36,7 @@ class Bounds(NamedTuple):
 
 
 def plan(client: ClusterClient, options: ReadOptions, loss: LossPolicy) -> list[PartitionSlice]:
-    """Captures the cut and splits it; empty partitions have no slice. Raises KraftReadError."""
+    """Captures the cut and splits it; empty partitions have no slice. Raises ConnectorError."""
     topics = wanted_topics(client, options)
     partitions = wanted_partitions(topics, options)
     bounds = list_bounds(client, partitions)

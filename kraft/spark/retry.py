@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kraft.spark.data_loss import LOGGER
-from kraft.spark.errors import KraftReadError, TopicChangedError, UnknownTopicError
+from kraft.spark.errors import ConnectorError, TopicChangedError, UnknownTopicError
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Attempts:
         self._failures = 0
         self._backoff_s = self._policy.first_backoff_s
 
-    def wait_or_raise(self, error: KraftReadError, *, within_s: float | None = None) -> None:
+    def wait_or_raise(self, error: ConnectorError, *, within_s: float | None = None) -> None:
         """Waits before the next attempt; raises `error` once the time for such errors, or `within_s`, is used up."""
         policy, now = self._policy, self._policy.clock()
         self._failures += 1

@@ -22,7 +22,7 @@ _SAMPLE_BYTES = 16 << 10
 def bytes_per_offset(client: ClusterClient, part: PartitionSlice, *, samples: int = _SAMPLES) -> float:
     """The mean over `samples` places, each in the middle of its share of the range; 0 where nothing is to be seen.
 
-    Raises KraftReadError when no leader answers in the policy's budget.
+    Raises ConnectorError when no leader answers in the policy's budget.
     """
     size = part.end - part.start
     places = (part.start + size * (2 * index + 1) // (2 * samples) for index in range(samples))

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 
 from kraft.spark.errors import OptionError
 
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _TYPES = {
     "key": BinaryType(),
     "value": BinaryType(),
@@ -25,7 +26,7 @@ _TYPES = {
     "offset": LongType(),
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
-    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+    "headers": HEADERS,
 }
 
 

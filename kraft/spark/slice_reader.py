@@ -24,7 +24,7 @@ from kraft.spark.data_loss import LossPolicy
 from kraft.spark.decode import SliceAudit, SliceDecoder
 from kraft.spark.errors import (
     ClusterUnavailableError,
-    KraftReadError,
+    ConnectorError,
     TopicChangedError,
     UnknownTopicError,
 )
@@ -82,7 +82,7 @@ class SliceReader:
         return self._decoder.audit
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The slice's rows in the order of offsets. Raises a KraftReadError; see the module."""
+        """The slice's rows in the order of offsets. Raises a ConnectorError; see the module."""
         decoder = self._decoder
         attempts = Attempts(self._client.policy)
         while decoder.position < self._slice.end:
@@ -101,7 +101,7 @@ class SliceReader:
                 attempts.wait_or_raise(self._nothing(f"sends only records before offset {before}"))
         decoder.check_complete()
 
-    def _wait(self, attempts: Attempts, error: KraftReadError) -> None:
+    def _wait(self, attempts: Attempts, error: ConnectorError) -> None:
         """Before the next attempt. A topic that stays gone, or replaced, is the end of the slice."""
         if isinstance(error, UnknownTopicError):
             error = TopicChangedError(f"{self._slice}: the topic was deleted after this read was planned.")

@@ -1,16 +1,15 @@
-"""Spark's entry: `spark.read.format("kraft")`, a Python data source for batch reads.
+"""Spark's entry: `format("kraft")`, a Python data source that reads and writes batches and streams.
 
 The columns are those of Spark's own Kafka source. One `load()` is one cut of all partitions (`plan.py`), and each
-offset of it is read exactly once (`slice_reader.py`), or the job fails. Streams and writes end in a sentence. Spark
-makes the source and plans in a Python process beside the driver, and reads in the executors' Python workers, each with
-its own copy of the reader: nothing is shared but what is pickled. The format registers itself through the top-level
-package `pyspark_kraft`.
+offset of it is read exactly once (`slice_reader.py`), or the job fails. `stream.py` reads streams, `writer.py` writes.
+Spark makes the source and plans in a Python process beside the driver; it reads and writes in the executors' Python
+workers, each with its own copy of the reader: nothing is shared but what is pickled. The format registers itself
+through the top-level package `pyspark_kraft`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -23,8 +22,8 @@ from kraft.spark.plan import plan
 from kraft.spark.reading import driver_client, read_slice
 from kraft.spark.schema import check_schema, source_schema
 from kraft.spark.stream import KraftStreamReader
-
-_NO_WRITES = "Format kraft only reads: write with Spark's own format kafka, or with a Kafka producer."
+from kraft.spark.write_options import WriteOptions, parse_write_options
+from kraft.spark.writer import KraftStreamWriter, KraftWriter, check_columns, check_reachable
 
 
 class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not checked
@@ -48,11 +47,20 @@ class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not check
     def streamReader(self, schema: StructType) -> KraftStreamReader:
         return KraftStreamReader(self.options, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise UnsupportedOperationError(_NO_WRITES)
+    def writer(self, schema: StructType, overwrite: bool) -> KraftWriter:
+        if overwrite:
+            raise UnsupportedOperationError("A topic cannot be overwritten: use .mode('append').")
+        return KraftWriter(self._write_options(schema))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise UnsupportedOperationError(_NO_WRITES)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KraftStreamWriter:
+        """The output mode complete appends all rows each time, as with Spark's own sink."""
+        return KraftStreamWriter(self._write_options(schema))
+
+    def _write_options(self, schema: StructType) -> WriteOptions:
+        options = parse_write_options(self.options)
+        check_columns(schema, options.topic)
+        check_reachable(options)
+        return options
 
 
 class KraftReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not checked

@@ -53,7 +53,7 @@ class StreamPlanner:
         self._last_batch_s: float | None = None
 
     def initial(self) -> StreamOffset:
-        """Where a new query starts. Raises KraftReadError."""
+        """Where a new query starts. Raises ConnectorError."""
         topics = wanted_topics(self._client, self._options) if self._frozen is None else self._topics
         bounds = list_bounds(self._client, wanted_partitions(topics, self._options))
         if self._frozen is not None:
@@ -80,7 +80,7 @@ class StreamPlanner:
     def next(self, start: StreamOffset, *, unlimited: bool) -> StreamOffset:
         """Where the micro-batch from `start` on ends; `start` itself if there is nothing to read.
 
-        `unlimited` ignores the options that limit batches. Raises KraftReadError.
+        `unlimited` ignores the options that limit batches. Raises ConnectorError.
         """
         topics = self._current_topics(start)
         latest = self._latest(topics)
