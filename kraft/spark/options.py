@@ -26,7 +26,13 @@ DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
 
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
-OPTIONS_OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
+OPTIONS_OF_STREAMS = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "groupIdForLag",
+)
 _OPTIONS = (
     "kafka.bootstrap.servers",
     *_SUBSCRIPTIONS,
@@ -114,6 +120,8 @@ class ReadOptions:
     poll_timeout_ms: int | None
     """How long an executor waits for records without progress; None: the policy's budget."""
     client_id: str
+    group_id_for_lag: str | None
+    """The group that a stream reports its offsets to."""
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
@@ -144,6 +152,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         retry_interval_ms=_whole_number(options, "fetchOffset.retryIntervalMs", at_least=0),
         poll_timeout_ms=_whole_number(options, "kafkaConsumer.pollTimeoutMs", at_least=1),
         client_id=options.get("kafka.client.id") or DEFAULT_CLIENT_ID,
+        group_id_for_lag=options.get("groupidforlag", "").strip() or None,
     )
 
 

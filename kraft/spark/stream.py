@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from kraft.spark.client import ClusterClient
 from kraft.spark.data_loss import RESTART_STREAM, LossPolicy
+from kraft.spark.lag_group import LagGroup
 from kraft.spark.options import ReadOptions, parse_options
 from kraft.spark.reading import driver_client, read_slice
 from kraft.spark.schema import check_schema
@@ -82,8 +83,16 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return [InputPartition(part) for part in self._planner.slices(from_json(start), from_json(end))]
 
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark has finished the batch that ends here, and has planned the next."""
+        if self._lag_group is not None:
+            self._lag_group.commit(from_json(end))
+
     def stop(self) -> None:
         """Idempotent; Spark may leave it out."""
+        lag_group = vars(self).pop("_lag_group", None)
+        if lag_group is not None:
+            lag_group.close()
         if "_client" in vars(self):
             self._watch.close()
             self._client.close()
@@ -122,6 +131,11 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     @cached_property
     def _planner(self) -> StreamPlanner:
         return StreamPlanner(self._client, self._options, self._loss)
+
+    @cached_property
+    def _lag_group(self) -> LagGroup | None:
+        group_id = self._options.group_id_for_lag
+        return None if group_id is None else LagGroup(self._options, group_id)
 
     @cached_property
     def _watch(self) -> NewsWatch:

@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from confluent_kafka import ConsumerGroupTopicPartitions
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -296,7 +297,8 @@ def test_a_stream_from_a_topic_to_a_topic(
     target = shared_cluster.create_topic("target", partitions=2)
     write(shared_cluster, spark.range(5000).selectExpr("cast(id as string) value"), topic=source)
     reader = spark.readStream.format("kraft").option("kafka.bootstrap.servers", shared_cluster.bootstrap)
-    frame = reader.options(subscribe=source, startingOffsets="earliest", maxBytesPerTrigger="40000").load()
+    frame = reader.options(subscribe=source, startingOffsets="earliest", maxBytesPerTrigger="40000")
+    frame = frame.option("groupIdForLag", "lag-of-spark").load()
     rows = frame.selectExpr("value", "cast(partition as string) key", f"'{target}' topic")
     writer = rows.writeStream.format("kraft").option("kafka.bootstrap.servers", shared_cluster.bootstrap)
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
@@ -304,6 +306,10 @@ def test_a_stream_from_a_topic_to_a_topic(
     found = read_back(spark, shared_cluster, target)
     assert sorted(int(row.value) for row in found) == list(range(5000))
     assert len({row.partition for row in found if bytes(row.key) == b"0"}) == 1
+    group = shared_cluster.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("lag-of-spark")])
+    committed = group["lag-of-spark"].result(30).topic_partitions
+    assert {one.topic for one in committed} == {source}
+    assert 0 < sum(one.offset for one in committed) <= 5000
 
 
 def test_writes_that_cannot_be_are_refused_before_a_task_starts(

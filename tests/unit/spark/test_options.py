@@ -38,6 +38,7 @@ def test_defaults() -> None:
         retry_interval_ms=None,
         poll_timeout_ms=None,
         client_id="kraft-spark",
+        group_id_for_lag=None,
     )
 
 
