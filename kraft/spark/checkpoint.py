@@ -3,7 +3,9 @@
     stream.option("startingOffsets", starting_offsets("/data/checkpoints/orders"))
 
 The old query must have ended. Give the new one a checkpointLocation of its own. A batch that the old one had planned
-but not finished is read again, as it would have been there.
+but not finished is read again, as it would have been there. The new query counts its batches from 0: a sink that
+remembers the numbers of batches, as Spark's files and Delta do, takes them for written, so give it a new folder (files)
+or another txnAppId (Delta).
 """
 
 from __future__ import annotations

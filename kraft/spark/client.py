@@ -47,6 +47,7 @@ from kraft.spark.errors import (
     UnsupportedBrokerError,
 )
 from kraft.spark.retry import Attempts, RetryPolicy
+from kraft.spark.security import Security
 from partitions.topic_partition import TopicPartition
 
 NO_LEADER = -1
@@ -104,8 +105,10 @@ class ClusterClient:
         client_id: str,
         policy: RetryPolicy,
         read_committed: bool = False,
+        security: Security = Security(),  # noqa: B008  # immutable
     ) -> None:
         self.policy = policy
+        self._tls = security.context()
         self._isolation_level = _READ_COMMITTED if read_committed else 0
         self._answered = False
         """Whether any broker ever did."""
@@ -498,6 +501,7 @@ class ClusterClient:
             client_id=self._client_id,
             connect_timeout_s=min(policy.connect_timeout_s, limit_s),
             request_timeout_s=min(policy.request_timeout_s, limit_s),
+            tls=self._tls,
         )
 
     def _wait_while_muted(self, address: BrokerAddress) -> None:

@@ -8,6 +8,7 @@ connection is of no use any more; its owner, `client.py`, closes it.
 from __future__ import annotations
 
 import socket
+import ssl
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
@@ -55,7 +56,13 @@ class BlockingConnection:
     """Opens on construction; raises OSError, ProtocolError, or UnsupportedBrokerError."""
 
     def __init__(
-        self, address: BrokerAddress, *, client_id: str, connect_timeout_s: float, request_timeout_s: float
+        self,
+        address: BrokerAddress,
+        *,
+        client_id: str,
+        connect_timeout_s: float,
+        request_timeout_s: float,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = address
         self._client_id = client_id
@@ -66,6 +73,8 @@ class BlockingConnection:
         try:
             self._socket.settimeout(request_timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=address.host)
             self._learn_versions()
         except BaseException:
             self._socket.close()

@@ -34,6 +34,7 @@ class LagGroup:
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "on_commit": self._on_commit,
+                **options.security.producer_properties(),
             },
             logger=logging.getLogger("kraft.spark.librdkafka"),
         )

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from kraft.spark.columns import COLUMN_NAMES, HEADERS
 from kraft.spark.connection import BrokerAddress
 from kraft.spark.errors import OptionError
+from kraft.spark.security import Security, parse_security
 from partitions.topic_partition import TopicPartition
 
 DEFAULT_CLIENT_ID = "kraft-spark"
@@ -54,10 +55,10 @@ _OPTIONS = (
     "groupIdPrefix",
     "kafka.client.id",
     "kafka.isolation.level",
+    "kafka.security.protocol",
 )
 _KNOWN = frozenset(name.lower() for name in _OPTIONS)
 _CLIENT_PREFIX = "kafka."
-_NOT_PLAINTEXT = ("kafka.sasl.", "kafka.ssl.")
 _REFUSED = MappingProxyType(
     {
         "kafka.auto.offset.reset": "say where to begin with startingOffsets",
@@ -122,6 +123,7 @@ class ReadOptions:
     client_id: str
     group_id_for_lag: str | None
     """The group that a stream reports its offsets to."""
+    security: Security
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
@@ -153,6 +155,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         poll_timeout_ms=_whole_number(options, "kafkaConsumer.pollTimeoutMs", at_least=1),
         client_id=options.get("kafka.client.id") or DEFAULT_CLIENT_ID,
         group_id_for_lag=options.get("groupidforlag", "").strip() or None,
+        security=parse_security(options),
     )
 
 
@@ -175,23 +178,15 @@ def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
 def check_names(options: Mapping[str, str]) -> None:
     """Refuses what is unknown, and what would change the result and is not done. Raises OptionError.
 
-    `options` have lower-case names. No value of an option that may be a secret is ever shown.
+    `options` have lower-case names. `security.py` has a word in those of encryption.
     """
-    for name, value in options.items():
+    for name in options:
         if name in _KNOWN:
             continue
         if not name.startswith(_CLIENT_PREFIX):
             raise OptionError(f"Unknown option {name}. The options are {', '.join(_OPTIONS)}.")
-        check_plaintext(name, value)
         if name in _REFUSED:
             raise OptionError(f"Option {name} is not supported: {_REFUSED[name]}.")
-
-
-def check_plaintext(name: str, value: str) -> None:
-    """Refuses an option, with its lower-case name, that asks for encryption or authentication."""
-    secure = name == "kafka.security.protocol" and value.strip().lower() != "plaintext"
-    if secure or name.startswith(_NOT_PLAINTEXT):
-        raise OptionError(f"Option {name} is not supported: the connector speaks PLAINTEXT only.")
 
 
 def parse_bootstrap(text: str) -> tuple[BrokerAddress, ...]:

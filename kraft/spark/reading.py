@@ -38,4 +38,5 @@ def _client(options: ReadOptions, policy: RetryPolicy) -> ClusterClient:
         client_id=options.client_id,
         policy=policy,
         read_committed=options.read_committed,
+        security=options.security,
     )

@@ -14,7 +14,8 @@ from types import MappingProxyType
 
 from kraft.spark.connection import BrokerAddress
 from kraft.spark.errors import OptionError
-from kraft.spark.options import DEFAULT_CLIENT_ID, check_plaintext, parse_bootstrap
+from kraft.spark.options import DEFAULT_CLIENT_ID, parse_bootstrap
+from kraft.spark.security import Security, parse_security
 
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 """Java's default."""
@@ -66,12 +67,14 @@ class WriteOptions:
     delivery_timeout_ms: int
     properties: Mapping[str, str]
     """Of librdkafka, given by the user."""
+    security: Security
 
     def producer_properties(self) -> dict[str, str | int | bool]:
         """All that the producer is made with."""
         return {
             "queue.buffering.max.kbytes": _QUEUE_KBYTES,
             **self.properties,
+            **self.security.producer_properties(),
             "bootstrap.servers": ",".join(map(str, self.bootstrap)),
             "client.id": self.client_id,
             "enable.idempotence": True,
@@ -93,7 +96,6 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
                     " for Kafka's producer options."
                 )
             continue
-        check_plaintext(name, value)
         option = name.removeprefix("kafka.")
         if option in _REFUSED:
             raise OptionError(f"Option {name} is not supported: {_REFUSED[option]}.")
@@ -110,6 +112,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         client_id=options.get("kafka.client.id") or DEFAULT_CLIENT_ID,
         delivery_timeout_ms=_timeout_ms(options.get("kafka.delivery.timeout.ms")),
         properties=properties,
+        security=parse_security(options),
     )
 
 

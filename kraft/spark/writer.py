@@ -198,7 +198,9 @@ def write_rows(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Writ
 
 def check_reachable(options: WriteOptions) -> None:
     """Raises ClusterUnavailableError, with the addresses, in less than 15 s."""
-    with ClusterClient(options.bootstrap, client_id=options.client_id, policy=RetryPolicy()) as client:
+    with ClusterClient(
+        options.bootstrap, client_id=options.client_id, policy=RetryPolicy(), security=options.security
+    ) as client:
         client.topics([])
 
 

@@ -64,7 +64,7 @@ def test_what_says_the_same_is_taken() -> None:
         ({"kafka.value.serializer": "x"}, "values are strings or bytes"),
         ({"kafka.partitioner.class": "x"}, "a column `partition`"),
         ({"kafka.transactional.id": "x"}, "at least once"),
-        ({"kafka.sasl.jaas.config": "secret"}, "PLAINTEXT only"),
+        ({"kafka.sasl.jaas.config": "secret"}, "SASL is not supported"),
         ({"kafka.delivery.timeout.ms": "soon"}, "time in ms above 0"),
         ({"kafka.bootstrap.servers": ""}, "is missing"),
         ({"topic": " "}, "topic is empty"),
