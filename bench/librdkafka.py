@@ -9,6 +9,7 @@ is filled once and handed over again and again; consumed messages go to a functi
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Iterable, Mapping
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
@@ -103,6 +104,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "event_message_array": (c_size_t, [c_void_p, POINTER(POINTER(_Message)), c_size_t]),
     "event_destroy": (None, [c_void_p]),
     "message_latency": (c_int64, [POINTER(_Message)]),
+    "init_transactions": (c_void_p, [c_void_p, c_int]),
+    "begin_transaction": (c_void_p, [c_void_p]),
+    "commit_transaction": (c_void_p, [c_void_p, c_int]),
+    "error_string": (c_char_p, [c_void_p]),
+    "error_destroy": (None, [c_void_p]),
 }
 
 
@@ -180,6 +186,10 @@ def _messages_of(value: ctypes.Array[ctypes.c_char], count: int) -> ctypes.Array
     return messages
 
 
+def _ms_until(deadline_s: float) -> int:
+    return max(0, int((deadline_s - time.monotonic()) * 1000))
+
+
 class BatchProducer(_Client):
     """Sends the same record again and again. Partitions take turns, a batch each."""
 
@@ -203,6 +213,7 @@ class BatchProducer(_Client):
         )
         self._partitions = partitions
         self._batch_records = batch_records
+        self._turn, self._left_of_turn = 0, batch_records
         self._value = ctypes.create_string_buffer(value, len(value))
         self._messages = _messages_of(self._value, batch_records)
 
@@ -213,21 +224,55 @@ class BatchProducer(_Client):
         """Sends `records` records and waits for their answers. Raises LibraryError past `deadline_s`
         (monotonic), or if one failed.
         """
-        lib, handle, topic, messages = self._lib, self._handle, self._topic, self._messages
-        left, turn, left_of_turn = records, 0, self._batch_records
+        left = self._hand_over(records, deadline_s)
+        self._lib.flush(self._handle, _ms_until(deadline_s))
+        self._require_answers(left)
+
+    def send_in_transactions(self, records: int, transaction_s: float, deadline_s: float) -> int:
+        """As `send`, each `transaction_s` a transaction, which is committed before the next one begins. Returns
+        their number. The producer has a `transactional.id`.
+        """
+        lib, handle = self._lib, self._handle
+        self._check(lib.init_transactions(handle, _ms_until(deadline_s)))
+        left, transactions = records, 0
         while left > 0:
-            wanted = min(left, left_of_turn)
-            taken = lib.produce_batch(topic, turn % self._partitions, 0, messages, wanted)
+            self._check(lib.begin_transaction(handle))
+            left = self._hand_over(left, deadline_s, min(deadline_s, time.monotonic() + transaction_s))
+            self._check(lib.commit_transaction(handle, _ms_until(deadline_s)))
+            transactions += 1
+            if time.monotonic() > deadline_s:
+                break
+        self._require_answers(left)
+        return transactions
+
+    def _hand_over(self, records: int, deadline_s: float, until_s: float = math.inf) -> int:
+        """Hands records to the library until `until_s`; returns how many are left. Partitions take turns."""
+        lib, handle, topic, messages = self._lib, self._handle, self._topic, self._messages
+        left = records
+        while left > 0:
+            wanted = min(left, self._left_of_turn)
+            taken = lib.produce_batch(topic, self._turn % self._partitions, 0, messages, wanted)
             left -= taken
-            left_of_turn -= taken
+            self._left_of_turn -= taken
             if taken < wanted:  # the queue is full
                 lib.poll(handle, POLL_MS)
                 if time.monotonic() > deadline_s:
                     break
-            if left_of_turn == 0:
-                turn, left_of_turn = turn + 1, self._batch_records
-        lib.flush(handle, max(0, int((deadline_s - time.monotonic()) * 1000)))
-        unanswered = left + lib.outq_len(handle)
+            if self._left_of_turn == 0:
+                self._turn, self._left_of_turn = self._turn + 1, self._batch_records
+            if until_s != math.inf and time.monotonic() > until_s:
+                break
+        return left
+
+    def _check(self, error: int | None) -> None:
+        """Raises LibraryError for an rd_kafka_error_t."""
+        if error:
+            text = self._lib.error_string(error).decode()
+            self._lib.error_destroy(error)
+            raise LibraryError(text)
+
+    def _require_answers(self, left: int) -> None:
+        unanswered = left + self._lib.outq_len(self._handle)
         if unanswered or self.failures:
             raise LibraryError(
                 f"{unanswered} records unanswered, {len(self.failures)} failed: {self.failures[:1]}"

@@ -1,6 +1,7 @@
 """The load: producers and consumers on librdkafka, each a process of its own that prints one JSON line.
 
     python -m bench.workers produce BOOTSTRAP TOPIC PARTITIONS RECORDS ACKS [RECORD_BYTES [SETTING=VALUE …]]
+    python -m bench.workers transact BOOTSTRAP TOPIC PARTITIONS RECORDS TRANSACTION_MS
     python -m bench.workers consume BOOTSTRAP TOPIC FIRST_PARTITION PARTITIONS RECORDS
     python -m bench.workers latency BOOTSTRAP TOPIC RECORDS
     python -m bench.workers paced BOOTSTRAP TOPIC PARTITIONS RECORDS_PER_S RECORDS
@@ -92,6 +93,27 @@ def produce(
     started = time.monotonic()
     producer.send(records, started + TIMEOUT_S)
     _report(records=records, elapsed_s=time.monotonic() - started)
+    producer.close()
+
+
+def transact(bootstrap: str, topic: str, partitions: int, records: int, transaction_ms: int) -> None:
+    """Sends `records` records in transactions of so many milliseconds."""
+    producer = BatchProducer(
+        {
+            **PRODUCER_SETTINGS,
+            "bootstrap.servers": bootstrap,
+            "max.in.flight.requests.per.connection": "5",
+            "transactional.id": f"bench-{topic}",
+        },
+        topic,
+        partitions=partitions,
+        value=b"x" * RECORD_BYTES,
+        batch_records=turn_records(RECORD_BYTES),
+    )
+    _wait_for_start()
+    started = time.monotonic()
+    transactions = producer.send_in_transactions(records, transaction_ms / 1000, started + TIMEOUT_S)
+    _report(records=records, elapsed_s=time.monotonic() - started, transactions=transactions)
     producer.close()
 
 
@@ -190,6 +212,8 @@ def main(arguments: list[str]) -> None:
         case ["produce", bootstrap, topic, partitions, records, acks, record_bytes, *settings]:
             given = settings_of(settings)
             produce(bootstrap, topic, int(partitions), int(records), acks, int(record_bytes), given)
+        case ["transact", bootstrap, topic, partitions, records, transaction_ms]:
+            transact(bootstrap, topic, int(partitions), int(records), int(transaction_ms))
         case ["consume", bootstrap, topic, first, partitions, records]:
             consume(bootstrap, topic, int(first), int(partitions), int(records))
         case ["latency", bootstrap, topic, records]:

@@ -275,10 +275,48 @@ _KEYS: Final = (
         "offsets.topic.replication.factor", "short", "3", _integer(1, 2**15 - 1),
         "Replicas of __consumer_offsets; groups have no coordinator before so many brokers are there.",
     ),
+    ConfigKey(
+        "add.partitions.to.txn.retry.backoff.ms", "int", "20", _integer(1),
+        "How often a broker asks a transaction coordinator again that is busy with the transaction before.",
+    ),
+    ConfigKey(
+        "add.partitions.to.txn.retry.backoff.max.ms", "int", "100", _integer(0),
+        "For how long it does so before the client has to send again.",
+    ),
     ConfigKey("offsets.topic.segment.bytes", "int", "104857600", _integer(1), "Size of a segment of it."),
     ConfigKey(
         "offsets.commit.timeout.ms", "int", "5000", _integer(1),
         "How long a coordinator waits for the replicas before it answers that it could not.",
+    ),
+    ConfigKey(
+        "transaction.partition.verification.enable", "boolean", "true", _boolean,
+        "Whether a partition's leader asks the coordinator of a transaction before the transaction begins there.",
+    ),
+    ConfigKey("transaction.state.log.num.partitions", "int", "50", _integer(1), "Partitions of __transaction_state."),
+    ConfigKey(
+        "transaction.state.log.replication.factor", "short", "3", _integer(1, 2**15 - 1),
+        "Replicas of __transaction_state; transactions have no coordinator before so many brokers are there.",
+    ),
+    ConfigKey(
+        "transaction.state.log.min.isr", "int", "2", _integer(1),
+        "Its min.insync.replicas when it is made: so many replicas have what a coordinator says.",
+    ),
+    ConfigKey("transaction.state.log.segment.bytes", "int", "104857600", _integer(1), "Size of a segment of it."),
+    ConfigKey(
+        "transaction.max.timeout.ms", "int", "900000", _integer(1),
+        "The longest that a producer may have its transactions stay open.",
+    ),
+    ConfigKey(
+        "transactional.id.expiration.ms", "int", "604800000", _integer(1),
+        "How long a transactional id is remembered that no transaction uses.",
+    ),
+    ConfigKey(
+        "transaction.remove.expired.transaction.cleanup.interval.ms", "int", "3600000", _integer(1),
+        "How often to look for transactional ids that have expired.",
+    ),
+    ConfigKey(
+        "transaction.coordinator.ids.max", "int", "100000", _integer(1),
+        "Transactional ids of one partition of __transaction_state; more are refused (a key of kraft's own).",
     ),
     ConfigKey("offset.metadata.max.bytes", "int", "4096", _integer(0), "The longest text that a commit may carry."),
     ConfigKey(
@@ -381,9 +419,7 @@ WITHOUT_EFFECT: Final = frozenset(
         "share.coordinator.state.topic.replication.factor",
         "socket.receive.buffer.bytes",
         "socket.send.buffer.bytes",
-        "transaction.state.log.min.isr",
-        "transaction.state.log.num.partitions",
-        "transaction.state.log.replication.factor",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",  # each is aborted when its time is over
     )
 )
 """Keys that stand in Kafka's own sample files and that this version does not honour."""

@@ -30,10 +30,13 @@ from partitions.errors import (
 from partitions.isr import AlterPartitionProposal, AlterPartitionResult, Outcome
 from partitions.lag_schedule import LagSchedule
 from partitions.leadership import BrokerEligibility, LeaderAndIsr, Leadership
-from partitions.log.errors import HoleTooWide, OffsetOutOfRange, UnexpectedAppendOffset
+from partitions.log.errors import HoleTooWide, NotVerified, OffsetOutOfRange, UnexpectedAppendOffset
+from partitions.log.producers.verifications import VerificationGuard
 from partitions.log.validation import CheckedBatches
 from partitions.lookup_budget import LookupBudget
 from partitions.reads import FetchRead, ListedOffset, list_offset, read
+from partitions.records.header import NO_SEQUENCE
+from partitions.records.markers import EndTransactionMarker
 from partitions.replica import FetchClock, Replica
 from partitions.replica_log import AppendInfo, AppendOrigin, ReplicaLog
 from partitions.topic_partition import TopicPartition
@@ -273,6 +276,7 @@ class Partition:
             return Transition.UPDATED
         start_offset = self.log.log_end_offset
         is_durable = self.log.assign_epoch_start(state.leader_epoch)
+        self.log.producer_state.verifications.void_all()
         if self._leading is None:
             self._leading_since_epoch = state.leader_epoch
         self._take_over(state)
@@ -343,6 +347,7 @@ class Partition:
     def _leave_leadership(self) -> None:
         self._leading = None
         self._leading_since_epoch = NO_EPOCH
+        self.log.producer_state.verifications.void_all()
         self._context.lag_schedule.disarm(self)
 
     def _settle(self, leading: Leadership, now_ms: int) -> None:
@@ -362,14 +367,16 @@ class Partition:
         now_ms: int,
         leader_epoch_expected: int | None = None,
         origin: AppendOrigin = "client",
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
         """Appends as leader. Raises PartitionError or LogError, and then nothing was appended.
 
-        With acks=-1 the answer has to wait for `ack_status(info.last_offset + 1, leader_epoch)`.
+        `guard`: that of `begin_verification`, if a client's batch may open a transaction. With acks=-1 the answer
+        has to wait for `ack_status(info.last_offset + 1, leader_epoch)`.
         """
         leading = self.check_append(acks, leader_epoch_expected)
         leading.before_append(self.log.log_end_offset)
-        info = self.log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
+        info = self.log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin, guard=guard)
         if not info.duplicate:
             self._advance_high_watermark(leading, now_ms)
             self._watch_lag(leading, now_ms)
@@ -396,6 +403,44 @@ class Partition:
         else:
             problem = f"too small for the controller: {list(isr.elr)} may be elected in its place"
         return f"the ISR {list(isr.committed)} of {self.topic_partition} is {problem}"
+
+    # Transactions, at the leader (KIP-98, KIP-890)
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int = NO_SEQUENCE, *, supports_epoch_bump: bool = False
+    ) -> VerificationGuard | None:
+        """The guard for a transactional batch that is about to be verified with its coordinator.
+
+        None if it goes on with a transaction that is open here: then nothing is to be verified. `sequence` is the
+        batch's first, `supports_epoch_bump` that its producer speaks transaction.version 2. Markers of the producer
+        and the end of this leader epoch void the guard. Raises PartitionError where this broker does not lead.
+        """
+        self.check_epoch(None)
+        return self.log.begin_verification(
+            producer_id, epoch, sequence, supports_epoch_bump=supports_epoch_bump
+        )
+
+    def is_verified(self, guard: VerificationGuard, producer_id: int) -> bool:
+        """Whether the guard holds still. If not, the coordinator may be asked again, under another."""
+        return self.log.producer_state.verifications.holds(guard, producer_id)
+
+    def check_verified(self, guard: VerificationGuard, producer_id: int) -> None:
+        """Whether the guard holds still: what is appended in this call opens a transaction that is known to its
+        coordinator. Raises NotVerified."""
+        if not self.is_verified(guard, producer_id):
+            raise NotVerified(producer_id)
+
+    def check_transactional(self, producer_id: int, epoch: int) -> None:
+        """Whether a coordinator may append a batch in a transaction of this producer. Raises AppendError
+        INVALID_PRODUCER_EPOCH."""
+        self.log.producer_state.check_transactional(producer_id, epoch)
+
+    def judge_marker(
+        self, producer_id: int, epoch: int, marker: EndTransactionMarker, transaction_version: int
+    ) -> bool:
+        """Whether the marker is to be written; False: all that it could end has been ended. Raises AppendError; see
+        `ProducerState.judge_marker`."""
+        return self.log.producer_state.judge_marker(producer_id, epoch, marker, transaction_version)
 
     def ack_status(self, required_offset: int, leader_epoch: int | None = None) -> AckStatus:
         """Whether everything below `required_offset` is committed on enough replicas.

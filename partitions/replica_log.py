@@ -11,7 +11,8 @@ from typing import Literal, Protocol
 
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Buffer, FileSlice
-from partitions.log.producers.producer_state import ProducerEntry
+from partitions.log.producers.producer_state import ProducerEntry, ProducerState
+from partitions.log.producers.verifications import VerificationGuard
 from partitions.log.validation import CheckedBatches
 from partitions.lookup_budget import LookupBudget
 
@@ -90,14 +91,31 @@ class ReplicaLog(Protocol):
     def log_end_offset(self) -> int: ...
     @property
     def epochs(self) -> EpochCache: ...
+    def now_ms(self) -> int:
+        """The wall clock that it stamps records by."""
+
+    @property
+    def producer_state(self) -> ProducerState:
+        """What the log knows of its producers now (KIP-98)."""
+
     @property
     def active_producers(self) -> Mapping[int, ProducerEntry]:
         """The idempotent and transactional producers that the log knows of, by their ids (KIP-98)."""
 
     def append_as_leader(
-        self, records: Buffer | CheckedBatches, *, leader_epoch: int, origin: AppendOrigin = ...
+        self,
+        records: Buffer | CheckedBatches,
+        *,
+        leader_epoch: int,
+        origin: AppendOrigin = ...,
+        guard: VerificationGuard | None = ...,
     ) -> AppendInfo:
         """Validates, assigns offsets and the epoch, appends. Raises LogError; then nothing was appended."""
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int = ..., *, supports_epoch_bump: bool = ...
+    ) -> VerificationGuard | None:
+        """The guard under which a batch may open a transaction (KIP-890); None if one is open in this epoch."""
 
     def check_beside(self, records: Buffer) -> Callable[[], CheckedBatches] | None:
         """The check of a client's records as a job for an executor, where it takes long. Raises LogError."""

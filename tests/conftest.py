@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Left to itself, Hypothesis fails an example that took 200 ms, and a strategy that is slow to draw from.
@@ -23,7 +24,19 @@ settings.load_profile("untimed")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_finish() -> None:
-    """What was collected stays until the end: searches for garbage skip it. Every simulation begins with one."""
+def _skip_what_stays() -> None:
+    """What is there now stays until the end: searches for garbage skip it. Every simulation begins with one, and a
+    process of thousands of tests comes to hold what takes seconds to search."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    _skip_what_stays()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After each module."""
+    if nextitem is not None and nextitem.path != item.path:
+        _skip_what_stays()

@@ -34,6 +34,8 @@ from kraft.broker.handlers import (
     quorum,
     reassignments,
     topics,
+    transactions,
+    txn_markers,
 )
 from kraft.broker.ready_requests import Handler, HandlerResult, answer_when_ready
 from kraft.broker.request import Request
@@ -66,6 +68,12 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.DELETE_RECORDS: delete_records.handle_delete_records,
     ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle_describe_log_dirs,
     ApiKey.INIT_PRODUCER_ID: producers.handle_init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: transactions.handle_add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: transactions.handle_add_offsets_to_txn,
+    ApiKey.END_TXN: transactions.handle_end_txn,
+    ApiKey.DESCRIBE_TRANSACTIONS: transactions.handle_describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: transactions.handle_list_transactions,
+    ApiKey.WRITE_TXN_MARKERS: txn_markers.handle_write_txn_markers,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.handle_offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: configs.handle_describe_configs,
     ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
@@ -87,6 +95,7 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.LEAVE_GROUP: groups.handle_leave_group,
     ApiKey.SYNC_GROUP: groups.handle_sync_group,
     ApiKey.OFFSET_COMMIT: group_offsets.handle_offset_commit,
+    ApiKey.TXN_OFFSET_COMMIT: group_offsets.handle_txn_offset_commit,
     ApiKey.OFFSET_FETCH: group_offsets.handle_offset_fetch,
     ApiKey.OFFSET_DELETE: group_offsets.handle_offset_delete,
     ApiKey.DESCRIBE_GROUPS: groups.handle_describe_groups,

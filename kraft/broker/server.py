@@ -17,9 +17,7 @@ from typing import Any
 import structlog
 
 from fetcher.fetcher_manager import FetcherManager
-from kraft.broker.coordinators import group_lag
-from kraft.broker.coordinators.group_coordinator import GroupCoordinator
-from kraft.broker.coordinators.group_lag import GroupLag
+from kraft.broker.coordinators.coordinators import Coordinators
 from kraft.broker.dispatch import Dispatcher
 from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.membership.history_guard import HistoryGuard
@@ -146,18 +144,11 @@ class BrokerServer:
         self._history = HistoryGuard(
             environment.disk, lambda: logs.usable_directories, executor, halt, logs.fail_directory
         )
-        self.groups = GroupCoordinator(config, environment, self.metadata, self.replicas, self._loop)
-        self.group_lag = GroupLag(
-            config.node_id,
-            self.groups,
-            self.metadata,
-            self.replicas,
-            environment,
-            self._loop,
-            self._lag_peer,
-            interval_ms=config.get("metrics.groups.interval.ms"),
-            listed_max=config.get("metrics.groups.max"),
+        self.coordinators = Coordinators(
+            config, environment, self.metadata, self.replicas, self._loop, self._peer
         )
+        self.groups, self.group_lag = self.coordinators.groups, self.coordinators.group_lag
+        self.transactions = self.coordinators.transactions
         self._subscribe()
         self.lifecycle: BrokerLifecycle | None = None
         self._previous_broker_epoch = UNKNOWN_BROKER_EPOCH
@@ -170,8 +161,7 @@ class BrokerServer:
         self.loader.add_publisher(self.throttles)
         self.loader.add_publisher(self.replicas)
         self.loader.add_publisher(self.health)
-        self.loader.add_publisher(self.groups)
-        self.replicas.leaderships.add(self.groups.runtime)
+        self.coordinators.subscribe(self.loader)
 
     # -- life
 
@@ -238,8 +228,7 @@ class BrokerServer:
             last_to_first.push_async_callback(self._alter_partitions.close)
             last_to_first.push_async_callback(self.offline_replicas.close)
             last_to_first.push_async_callback(self.replicas.close)
-            last_to_first.push_async_callback(self.groups.close)
-            last_to_first.push_async_callback(self.group_lag.close)
+            last_to_first.push_async_callback(self.coordinators.close)
             last_to_first.push_async_callback(self.loader.close)
             last_to_first.push_async_callback(self._end_periodic)
             for listener in self._listeners:
@@ -325,6 +314,8 @@ class BrokerServer:
             producer_ids=ProducerIds(self._config.node_id, self._epoch, self.controller),
             topic_creation=TopicCreation(self.controller, self.loader),
             groups=self.groups,
+            transactions=self.transactions,
+            verifier=self.coordinators.verifier,
             read_replicas=ReadReplicas(self._config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
             request_times=self.request_times,
@@ -351,14 +342,14 @@ class BrokerServer:
             ssl_context=self._follower_tls,
         )
 
-    def _lag_peer(self, broker_id: int) -> PeerConnection:
+    def _peer(self, broker_id: int, client_id: str, max_response_bytes: int) -> PeerConnection:
         name = self._config.inter_broker_listener_name
         return PeerConnection(
             broker_id,
             lambda: self.metadata.endpoint(broker_id, name),
-            client_id=group_lag.CLIENT_ID,
+            client_id=client_id,
             ssl_context=self._follower_tls,
-            max_response_bytes=group_lag.RESPONSE_MAX_BYTES,
+            max_response_bytes=max_response_bytes,
         )
 
     # -- what has to be done now and then

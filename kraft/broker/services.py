@@ -7,7 +7,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kraft.broker.coordinators.group_coordinator import GroupCoordinator
+from kraft.broker.coordinators.group_coordinator import GroupCoordinator, Verifier
+from kraft.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.membership.lifecycle import BrokerLifecycle
 from kraft.broker.membership.metadata_cache import MetadataCache
@@ -44,6 +45,8 @@ class BrokerServices:
     producer_ids: ProducerIds
     topic_creation: TopicCreation
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    verifier: Verifier
     read_replicas: ReadReplicas
     throttles: ReplicationThrottles
     request_times: Mapping[ApiKey, RequestTimes]

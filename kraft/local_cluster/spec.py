@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kraft.config_keys import CONFIG_KEYS
 from kraft.local_cluster.node_process import live_pid
 from kraft.user_error import UserError
 
@@ -32,17 +31,16 @@ of them would be half of what an idle controller costs."""
 
 def replication_settings(nodes: int) -> dict[str, str]:
     """What new topics of a cluster get unless they say otherwise: as many replicas as there are nodes for, up to three;
-    of three, two in sync for acks=all. Internal topics alike, as far as this version has their keys."""
+    of three, two in sync for acks=all. Internal topics alike."""
     factor = min(REPLICAS, nodes)
     settings = {"default.replication.factor": str(factor)}
     if factor == REPLICAS:
         settings["min.insync.replicas"] = str(factor - 1)
-    internal = {
+    return settings | {
         "offsets.topic.replication.factor": str(factor),
         "transaction.state.log.replication.factor": str(factor),
         "transaction.state.log.min.isr": str(max(factor - 1, 1)),
     }
-    return settings | {key: value for key, value in internal.items() if key in CONFIG_KEYS}
 
 
 @dataclass(frozen=True)

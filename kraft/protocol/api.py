@@ -240,6 +240,7 @@ def _cluster(operation: AclOperation) -> Right:
 _Op = AclOperation
 _BROKER, _CONTROLLER, _QUORUM = ServedBy
 _WRITE_TRANSACTION = Right(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+_DESCRIBE_TRANSACTION = Right(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
 
 
 def _is_transactional(body: Any) -> bool:
@@ -248,6 +249,15 @@ def _is_transactional(body: Any) -> bool:
 
 def _is_not_transactional(body: Any) -> bool:
     return body.transactional_id is None
+
+
+def _adds_for_others(body: Any) -> bool:
+    """A broker asks, of several producers at once; in versions before that a client asks for itself."""
+    return bool(body.transactions)
+
+
+def _adds_for_itself(body: Any) -> bool:
+    return not body.transactions
 
 
 def _from_follower(body: Any) -> bool:
@@ -346,6 +356,15 @@ def _described_producers(body: Any) -> Iterator[NamedPartition]:
     return ((topic.name, number) for topic in body.topics for number in topic.partition_indexes)
 
 
+def _marked(body: Any) -> Iterator[NamedPartition]:
+    return (
+        (topic.name, number)
+        for marker in body.markers
+        for topic in marker.topics
+        for number in topic.partition_indexes
+    )
+
+
 def _of_quorum(body: Any) -> Iterator[NamedPartition]:
     return (
         (topic.topic_name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions
@@ -404,6 +423,32 @@ _ROWS = (
         ApiKey.INIT_PRODUCER_ID, (0, 5), 2, "schemas.producers", _BROKER,
         _refuse(_WRITE_TRANSACTION, when=_is_transactional),
         _refuse(_cluster(_Op.IDEMPOTENT_WRITE), _topic(_Op.WRITE), when=_is_not_transactional),  # any topic
+    ),
+    _api(
+        ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), 3, "schemas.transactions", _BROKER,
+        _refuse(_cluster(_Op.CLUSTER_ACTION), when=_adds_for_others),
+        _refuse(_WRITE_TRANSACTION, when=_adds_for_itself),
+        _refuse(_topic(_Op.WRITE), when=_adds_for_itself),
+    ),
+    _api(
+        ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), 3, "schemas.transactions", _BROKER,
+        _refuse(_WRITE_TRANSACTION),
+        _refuse(_group(_Op.READ)),
+    ),
+    _api(ApiKey.END_TXN, (0, 5), 3, "schemas.transactions", _BROKER, _refuse(_WRITE_TRANSACTION)),
+    _api(
+        ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), 0, "schemas.transactions", _BROKER,
+        _refuse(_DESCRIBE_TRANSACTION),
+        _filter(_topic(_Op.DESCRIBE)),
+    ),
+    _api(
+        ApiKey.LIST_TRANSACTIONS, (0, 2), 0, "schemas.transactions", _BROKER,
+        _filter(_DESCRIBE_TRANSACTION),
+    ),
+    _api(
+        ApiKey.WRITE_TXN_MARKERS, (1, 2), 1, "schemas.transactions", _BROKER,
+        _refuse(_cluster(_Op.ALTER), _cluster(_Op.CLUSTER_ACTION)),
+        names=_marked,
     ),
     _api(
         ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), 4, "schemas.offsets", _BROKER,
@@ -481,7 +526,7 @@ _ROWS = (
     _api(
         ApiKey.FIND_COORDINATOR, (0, 6), 3, "schemas.find_coordinator", _BROKER,
         _refuse(_group(_Op.DESCRIBE), when=_finds_group),
-        _refuse(Right(_Op.DESCRIBE, ResourceType.TRANSACTIONAL_ID), when=_finds_other),
+        _refuse(_DESCRIBE_TRANSACTION, when=_finds_other),
     ),
     _api(ApiKey.JOIN_GROUP, (0, 9), 6, "schemas.classic_groups", _BROKER, _refuse(_group(_Op.READ))),
     _api(ApiKey.HEARTBEAT, (0, 4), 4, "schemas.classic_groups", _BROKER, _refuse(_group(_Op.READ))),
@@ -489,6 +534,12 @@ _ROWS = (
     _api(ApiKey.SYNC_GROUP, (0, 5), 4, "schemas.classic_groups", _BROKER, _refuse(_group(_Op.READ))),
     _api(
         ApiKey.OFFSET_COMMIT, (2, 10), 8, "schemas.group_offsets", _BROKER,
+        _refuse(_group(_Op.READ)),
+        _refuse(_topic(_Op.READ)),
+    ),
+    _api(
+        ApiKey.TXN_OFFSET_COMMIT, (0, 5), 3, "schemas.group_offsets", _BROKER,
+        _refuse(_WRITE_TRANSACTION),
         _refuse(_group(_Op.READ)),
         _refuse(_topic(_Op.READ)),
     ),

@@ -58,6 +58,17 @@ class NoRoomToAppend(AppendPostponed):
     """The disk is full: what was written of the append was cut away again."""
 
 
+class NotVerified(AppendError):
+    """A transactional batch would open a transaction that its coordinator did not confirm, or that has ended since."""
+
+    def __init__(self, producer_id: int) -> None:
+        super().__init__(
+            "INVALID_TXN_STATE",
+            f"the batch of producer {producer_id} is not part of an ongoing transaction here: it was ended, or the"
+            " partition was not added to it; abort it, and begin another",
+        )
+
+
 class RecordError(NamedTuple):
     """What is wrong with one record of an append: its place in it from 0 on, Kafka's error name, a sentence."""
 

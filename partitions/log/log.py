@@ -69,8 +69,9 @@ from partitions.log.partition_files import (
     encode_partition_metadata,
 )
 from partitions.log.producers.log_producers import MARK_EVERY_BYTES, LogProducers
-from partitions.log.producers.producer_state import BatchRange, ProducerEntry
+from partitions.log.producers.producer_state import BatchRange, ProducerEntry, ProducerState
 from partitions.log.producers.transaction_index import TRANSACTION_INDEX_SUFFIX, AbortedTransaction
+from partitions.log.producers.verifications import VerificationGuard
 from partitions.log.reader import LogReader, ReadResult, TimestampedOffset
 from partitions.log.record_checks import check_beside, check_for_leader
 from partitions.log.retention import expired_count
@@ -88,6 +89,7 @@ from partitions.log.validation import CheckedBatches, Origin, check_follower_app
 from partitions.lookup_budget import LookupBudget
 from partitions.ports import Halt, NowMs
 from partitions.records.batch import CorruptBatchError, parse_header, verify_crc
+from partitions.records.header import NO_SEQUENCE
 from partitions.records.markers import EndTransactionMarker
 from partitions.topic_partition import TopicPartition
 
@@ -303,12 +305,18 @@ class PartitionLog:
         return check_beside(records, self.config, self._now_ms)
 
     def append_as_leader(
-        self, records: Buffer | CheckedBatches, *, leader_epoch: int, origin: Origin = "client"
+        self,
+        records: Buffer | CheckedBatches,
+        *,
+        leader_epoch: int,
+        origin: Origin = "client",
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
         """Checks the batches, gives them the next offsets and `leader_epoch`, writes them at once.
 
-        Batches that a client repeats are not written again; the answer is a duplicate's. Raises
-        AppendError whose `code` says why nothing was appended.
+        Batches that a client repeats are not written again; the answer is a duplicate's. `guard` is that of
+        `begin_verification`, without which a client's batch opens no transaction. Raises AppendError whose `code`
+        says why nothing was appended.
         """
         if self._closed or self._storage.failure is not None:  # the hot path saves its frame
             self._ensure_open()
@@ -328,7 +336,7 @@ class PartitionLog:
                 duplicate = state.find_duplicate(idempotent)
                 if duplicate is not None:
                     return self._duplicate(*duplicate, len(view))
-                state.check(idempotent, sequences=True)
+                state.check(idempotent, sequences=True, guard=guard)
             else:
                 markers = markers_in(view, batches)
                 known = {batches[number][1]: marker for number, marker in markers.items()}
@@ -606,9 +614,27 @@ class PartitionLog:
         return self.producers.last_stable_offset(high_watermark, self.log_start_offset)
 
     @property
+    def producer_state(self) -> ProducerState:
+        """What the log knows of its producers now: another object after a truncation."""
+        return self.producers.state
+
+    @property
     def active_producers(self) -> Mapping[int, ProducerEntry]:
         """The idempotent and transactional producers that the log knows of, by their ids."""
         return self.producers.state.producers
+
+    def now_ms(self) -> int:
+        """The wall clock, as milliseconds since the Unix epoch."""
+        return self._now_ms()
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int = NO_SEQUENCE, *, supports_epoch_bump: bool = False
+    ) -> VerificationGuard | None:
+        """The guard for a batch of this producer, with `sequence` as its first, that is about to be verified; None
+        if it goes on with an open transaction. `supports_epoch_bump`: the producer speaks transaction.version 2."""
+        return self.producers.state.begin_verification(
+            producer_id, epoch, sequence, supports_epoch_bump=supports_epoch_bump, now_ms=self._now_ms()
+        )
 
     def forget_replicated(self, high_watermark: int) -> None:
         """The high watermark rose: markers below cannot be lost any more."""

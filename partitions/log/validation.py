@@ -73,7 +73,7 @@ _FIRST_BYTES: Final[Mapping[int, bytes]] = {
 }
 """How a codec's stream begins. A snappy body may be a raw block, which begins with anything."""
 _HEADER_IN_LENGTH_BYTES: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
-_UNUSUAL_FOR_CLIENTS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT
+_REFUSED_FROM_CLIENTS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT
 
 
 def check_leader_append(buffer: memoryview, *, max_message_bytes: int, origin: Origin) -> CheckedBatches:
@@ -140,8 +140,10 @@ def _check_client_batch(buffer: memoryview, position: int, header: BatchHeader) 
     # However many offsets a batch says that it has, readers and followers have to go by that.
     if count * MIN_RECORD_BYTES > unfolds_at_most(attributes & CODEC_MASK, body_bytes):
         raise AppendError("INVALID_RECORD", f"{count} records cannot lie in {body_bytes} bytes")
-    if attributes & _UNUSUAL_FOR_CLIENTS:
+    if attributes & _REFUSED_FROM_CLIENTS:
         _refuse_unusual(attributes)
+    if attributes & TRANSACTIONAL_BIT and producer_id < 0:
+        raise AppendError("INVALID_RECORD", "a transactional batch has no producer id")
 
 
 def _check_codec(buffer: memoryview, position: int, codec: int) -> None:
@@ -159,12 +161,8 @@ def _check_codec(buffer: memoryview, position: int, codec: int) -> None:
 def _refuse_unusual(attributes: int) -> None:
     if attributes & CONTROL_BIT:
         raise AppendError("INVALID_RECORD", "clients are not allowed to write control records")
-    if attributes & LOG_APPEND_TIME_BIT:
-        raise AppendError(
-            "INVALID_TIMESTAMP", "producers must not set the timestamp type LogAppendTime; the broker does"
-        )
     raise AppendError(
-        "INVALID_TXN_STATE", "transactional batches need a transaction, which was not begun here"
+        "INVALID_TIMESTAMP", "producers must not set the timestamp type LogAppendTime; the broker does"
     )
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from quorum.metadata.records import FeatureLevel, FeatureRange
 
 METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
 KRAFT_VERSION = "kraft.version"
 ELR_VERSION = "eligible.leader.replicas.version"
 GROUP_VERSION = "group.version"
@@ -32,6 +33,7 @@ SUPPORTED_FEATURES: Mapping[str, Feature] = {
     GROUP_VERSION: Feature(0, 1, 1),
     KRAFT_VERSION: Feature(0, 0, 0),
     METADATA_VERSION: Feature(25, 26, 26),
+    TRANSACTION_VERSION: Feature(0, 2, 2),
 }
 """By name, ascending. Levels mean what they do in Kafka (`metadata.version` 25 is its 4.0-IV3, 26 its
 4.1-IV0), so that Kafka's own tools name them rightly; the records behind them are ours."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,26 @@ def java_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
         pytest.skip(f"Java's client cannot be downloaded: {done.stdout.strip().splitlines()[0]}")
     assert done.returncode == 0, done.stdout + done.stderr
     return file.read_text().strip()
+
+
+KAFKAJS = "kafkajs@2.2.4"
+NPM_S = 120
+NPM_UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ENOTCACHED")
+
+
+@pytest.fixture(scope="session")
+def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """kafkajs."""
+    for command in ("node", "npm"):
+        if shutil.which(command) is None:
+            pytest.skip(f"{command} is not installed: kafkajs cannot be run")
+    folder = tmp_path_factory.mktemp("kafkajs")
+    command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", KAFKAJS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=NPM_S, check=False)
+    if any(sign in done.stderr for sign in NPM_UNREACHABLE):
+        pytest.skip(f"kafkajs cannot be downloaded: {done.stderr.strip().splitlines()[0]}")
+    assert done.returncode == 0, done.stderr
+    return folder / "node_modules"
 
 
 # -- for requests over raw sockets

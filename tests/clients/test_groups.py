@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from confluent_kafka import ConsumerGroupState
@@ -30,26 +28,8 @@ from tests.support.java_programs import SOURCES
 from tests.support.node_processes import NodeProcesses, until
 
 PARTITIONS = 6
-KAFKAJS = "kafkajs@2.2.4"
-DOWNLOAD_S = 120
-UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ENOTCACHED")
 
 Libraries = Callable[[str], Library]
-
-
-@pytest.fixture(scope="session")
-def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """kafkajs."""
-    for command in ("node", "npm"):
-        if shutil.which(command) is None:
-            pytest.skip(f"{command} is not installed: kafkajs cannot be run")
-    folder = tmp_path_factory.mktemp("kafkajs")
-    command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", KAFKAJS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_S, check=False)
-    if any(sign in done.stderr for sign in UNREACHABLE):
-        pytest.skip(f"kafkajs cannot be downloaded: {done.stderr.strip().splitlines()[0]}")
-    assert done.returncode == 0, done.stderr
-    return folder / "node_modules"
 
 
 @pytest.fixture(scope="session")

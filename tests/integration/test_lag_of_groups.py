@@ -64,7 +64,7 @@ def coordinator(running: ThreadedCluster, group: str) -> int:
             (
                 node_id
                 for node_id, node in running.cluster.nodes.items()
-                if node.broker is not None and node.broker.groups.leader_of(group) == node_id
+                if node.broker is not None and node.broker.groups.topic.leader_of(group) == node_id
             ),
             None,
         )

@@ -18,6 +18,8 @@ from fetcher.fetcher_manager import FetcherManager
 from fetcher.leader_endpoint import FetchRequest, FetchResponse, LeaderOffsets, OffsetsQuery, PartitionKey
 from fetcher.settings import FetcherSettings
 from kraft.broker.coordinators.group_coordinator import GroupCoordinator
+from kraft.broker.coordinators.marker_writes import write_markers
+from kraft.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from kraft.broker.dispatch import HANDLERS
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.membership.metadata_loader import MetadataLoader
@@ -27,6 +29,7 @@ from kraft.broker.membership.topic_creation import TopicCreation
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.offline_replicas import OfflineReplicas
+from kraft.broker.replicas.peer_connection import PeerConnection
 from kraft.broker.replicas.read_replicas import ReadReplicas
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
@@ -34,10 +37,12 @@ from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.config import ServerConfig, load_config
+from kraft.coordinator.shard import ProducerIdAndEpoch
 from kraft.loggers import MemoryLoggers
 from kraft.network.request_times import RequestTimes
 from kraft.network.session import Session
 from kraft.protocol.api import SUPPORTED
+from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from partitions.disk import Buffer
 from partitions.log.config import LogConfig
@@ -115,6 +120,34 @@ class SilentLeader:
         return
 
 
+class ScriptedVerifier:
+    """Answers for the transaction coordinators with `code`, once it may."""
+
+    def __init__(self) -> None:
+        self.code = ErrorCode.NONE
+        self.asked: list[tuple[str, ProducerIdAndEpoch, TopicPartition, bool]] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partition: TopicPartition,
+        *,
+        adds: bool,
+        timeout_s: float,
+    ) -> ErrorCode:
+        self.asked.append((transactional_id, producer, partition, adds))
+        await self.may_answer.wait()
+        return self.code
+
+
+def _no_peer(broker_id: int) -> PeerConnection:
+    """There is no network: nobody has an address."""
+    return PeerConnection(broker_id, lambda: None, client_id="test")
+
+
 class BrokerWorld:
     """Broker 1 of a cluster that exists in its metadata."""
 
@@ -187,7 +220,24 @@ class BrokerWorld:
             throttle=self.throttles,
         )
         ports = SimpleNamespace(rng=rng, executor=self.executor, now_ms=lambda: NOW_MS, halt=self.halt)
-        self.groups = GroupCoordinator(self.config, ports, self.metadata, self.replicas, loop)  # type: ignore[arg-type]
+        self.verifier = ScriptedVerifier()
+        self.groups = GroupCoordinator(
+            self.config,
+            ports,  # type: ignore[arg-type]
+            self.metadata,
+            self.replicas,
+            loop,
+            self.verifier,
+        )
+        self.transactions = TransactionCoordinator(
+            self.config,
+            ports,  # type: ignore[arg-type]
+            self.metadata,
+            self.replicas,
+            loop,
+            _no_peer,
+            lambda writes, timeout_s: write_markers(self.replicas.appends, self.groups, writes, timeout_s),
+        )
         self.services = BrokerServices(
             broker_id=ME,
             cluster_id=CLUSTER_ID,
@@ -204,6 +254,8 @@ class BrokerWorld:
             producer_ids=ProducerIds(ME, lambda: 1, self.controller),  # type: ignore[arg-type]
             topic_creation=TopicCreation(self.controller, self.loader),  # type: ignore[arg-type]
             groups=self.groups,
+            transactions=self.transactions,
+            verifier=self.verifier,
             read_replicas=ReadReplicas(self.config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
             request_times={key: RequestTimes() for key in SUPPORTED},
@@ -231,6 +283,7 @@ class BrokerWorld:
     async def close(self) -> None:
         self.executor.release()
         await self.loader.close()
+        await self.transactions.close()
         await self.groups.close()
         await self.replicas.close()
         await self.alter_partitions.close()

@@ -20,7 +20,7 @@ from kraft.coordinator.groups.context import (
     TopicPartitions,
 )
 from kraft.coordinator.groups.group_metadata import GroupMetadataValue
-from kraft.coordinator.shard import Decisions, Moment, ShardTimers
+from kraft.coordinator.shard import Decisions, Moment, ShardTimers, Written
 from kraft.coordinator.timers import Timers
 from kraft.protocol.compiler import compile_codec
 from kraft.protocol.errors import ErrorCode
@@ -228,8 +228,10 @@ class World:
         return error
 
     def _take(self, decisions: Decisions) -> list[Answer]:
-        for about, record in decisions.written:
-            assert about == GROUP_ID
+        for one in decisions.written:
+            assert isinstance(one, Written)
+            assert (one.about, one.producer) == (GROUP_ID, None)
+            record = one.record
             assert group_metadata.KEY.decode(record.key).group == GROUP_ID
             size = len(record.key) + len(record.value or b"")
             assert size + GRACE_BYTES <= self.settings.record_max_bytes, "a record is too large"

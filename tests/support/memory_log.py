@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Buffer, FileSlice
 from partitions.log.errors import AppendError, OffsetOutOfRange, UnexpectedAppendOffset
-from partitions.log.producers.producer_state import ProducerEntry
+from partitions.log.producers.producer_state import ProducerEntry, ProducerState
+from partitions.log.producers.verifications import VerificationGuard
 from partitions.log.validation import CheckedBatches
 
 
@@ -71,7 +72,7 @@ class MemoryLog:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.epochs = EpochCache()
-        self.active_producers: dict[int, ProducerEntry] = {}
+        self.producer_state = ProducerState()
         self.synced_to = 0
         self.fails_with: Exception | None = None
         """Raised by the next append."""
@@ -83,7 +84,12 @@ class MemoryLog:
         return None
 
     def append_as_leader(
-        self, records: Buffer | CheckedBatches, *, leader_epoch: int, origin: str = "client"
+        self,
+        records: Buffer | CheckedBatches,
+        *,
+        leader_epoch: int,
+        origin: str = "client",
+        guard: VerificationGuard | None = None,
     ) -> MemoryAppend:
         self._maybe_fail()
         assert not isinstance(records, CheckedBatches)
@@ -91,6 +97,20 @@ class MemoryLog:
         first = self.log_end_offset
         self._add(MemoryBatch(first, leader_epoch, tuple(values)))
         return MemoryAppend(first, self.log_end_offset - 1, self.log_start_offset)
+
+    @property
+    def active_producers(self) -> dict[int, ProducerEntry]:
+        return self.producer_state.producers
+
+    def now_ms(self) -> int:
+        return 0
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int = -1, *, supports_epoch_bump: bool = False
+    ) -> VerificationGuard | None:
+        return self.producer_state.begin_verification(
+            producer_id, epoch, sequence, supports_epoch_bump=supports_epoch_bump, now_ms=0
+        )
 
     def append_as_follower(self, records: Buffer, *, leader_epoch: int) -> object:
         self._maybe_fail()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from kraft.coordinator.groups.context import (
     GroupContext,
@@ -18,9 +18,21 @@ from kraft.coordinator.groups.context import (
     TopicPartitions,
 )
 from kraft.coordinator.groups.offsets import GroupOffsets
-from kraft.coordinator.shard import Decisions, Moment, Record, StoredRecord
+from kraft.coordinator.shard import (
+    NO_PRODUCER_ID,
+    Decisions,
+    Marked,
+    Moment,
+    ProducerIdAndEpoch,
+    Record,
+    StoredMarker,
+    StoredRecord,
+    TransactionMarker,
+)
 from kraft.coordinator.timers import Timers
 from kraft.protocol.errors import ErrorCode
+
+Stored: TypeAlias = StoredRecord | StoredMarker
 
 
 @dataclass
@@ -60,10 +72,12 @@ class FakeGroup:
         return not self.members
 
     def check_commit(
-        self, member_id: str, generation: int, instance_id: str | None, version: int
+        self, member_id: str, generation: int, instance_id: str | None, version: int | None
     ) -> ErrorCode:
         """Kafka's rules, less rebalances and static members."""
         if self.is_empty and generation < 0:
+            return ErrorCode.NONE
+        if version is None and self.type is GroupType.CLASSIC and generation < 0 and not member_id:
             return ErrorCode.NONE
         return self._check_member(member_id, generation)
 
@@ -94,7 +108,7 @@ class OffsetsWorld:
         self.topics = FakeTopics()
         self.counters = GroupCounters()
         self.groups: dict[str, FakeGroup] = {}
-        self.log: list[StoredRecord] = []
+        self.log: list[Stored] = []
         self.now = Moment(0, self.NOW_MS)
         self.tokens = 0
         self.offsets = self.empty()
@@ -110,11 +124,18 @@ class OffsetsWorld:
         self.now = Moment(self.now.monotonic_ms + ms, self.now.wall_ms + ms)
 
     def take(self, decisions: Decisions) -> list[Record]:
-        """Appends what was decided."""
-        for written in decisions.written:
-            record = StoredRecord(len(self.log), self.now.wall_ms, *written.record)
-            self.log.append(record)
-        return [written.record for written in decisions.written]
+        """Appends what was decided; returns the records."""
+        records: list[Record] = []
+        for one in decisions.written:
+            offset = len(self.log)
+            if isinstance(one, Marked):
+                producer_id = one.marker.producer.producer_id
+                self.log.append(StoredMarker(offset, producer_id, one.marker.is_commit))
+                continue
+            producer_id = NO_PRODUCER_ID if one.producer is None else one.producer.producer_id
+            self.log.append(StoredRecord(offset, self.now.wall_ms, *one.record, producer_id))
+            records.append(one.record)
+        return records
 
     def commit(self, request: Any, version: int) -> tuple[Any, list[Record], bool]:
         """The response, the records, and whether the sender was let in."""
@@ -123,6 +144,28 @@ class OffsetsWorld:
         group = self.groups.get(request.group_id)
         is_let_in = self.offsets.commit(self.tokens, request, version, group, self.now, decisions)
         return self._reply(decisions), self.take(decisions), is_let_in
+
+    def commit_in_transaction(self, request: Any) -> tuple[Any, list[Record]]:
+        """The response and the records, which are the producer's."""
+        decisions = Decisions()
+        self.tokens += 1
+        group = self.groups.get(request.group_id)
+        self.offsets.commit_in_transaction(self.tokens, request, group, self.now, decisions)
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        assert all(not isinstance(one, Marked) and one.producer == producer for one in decisions.written)
+        return self._reply(decisions), self.take(decisions)
+
+    def end_transaction(self, producer_id: int, is_commit: bool) -> tuple[set[str], list[Record]]:
+        """What the marker is about, and the tombstones behind it."""
+        decisions = Decisions()
+        self.tokens += 1
+        marker = TransactionMarker(ProducerIdAndEpoch(producer_id, 0), is_commit, 0, 2)
+        self.offsets.end_transaction(self.tokens, marker, decisions)
+        assert self._reply(decisions) is ErrorCode.NONE
+        marked = decisions.written[0]
+        assert isinstance(marked, Marked)
+        assert marked.marker == marker
+        return set(marked.about), self.take(decisions)
 
     def delete(self, request: Any) -> tuple[Any, list[Record]]:
         decisions = Decisions()
@@ -149,18 +192,36 @@ class OffsetsWorld:
         topic = self.topics.topics.pop(name)
         self.offsets.topics_deleted([(name, topic.topic_id)])
 
-    def loaded(self, log: Iterable[StoredRecord]) -> GroupOffsets:
+    def loaded(self, log: Iterable[Stored]) -> GroupOffsets:
         """Another shard that read this log."""
         offsets = self.empty()
-        for record in log:
-            offsets.replay(record)
+        for one in log:
+            if isinstance(one, StoredMarker):
+                offsets.replay_marker(one.producer_id, one.is_commit)
+            else:
+                offsets.replay(one, one.producer_id)
         offsets.on_loaded()
         return offsets
 
-    def compacted(self) -> list[StoredRecord]:
-        """The log as a cleaner leaves it: the last record of each key."""
-        last = {record.key: record for record in self.log}
-        return sorted(record for record in last.values() if record.value is not None)
+    def compacted(self) -> list[Stored]:
+        """The log as a cleaner leaves it: up to the first open transaction the last record of each key, without
+        tombstones and what was aborted; from there on everything."""
+        ends: dict[int, bool] = {}
+        counts: dict[int, bool | None] = {}
+        for one in reversed(self.log):
+            if isinstance(one, StoredMarker):
+                ends[one.producer_id] = one.is_commit
+            else:
+                counts[one.offset] = one.producer_id == NO_PRODUCER_ID or ends.get(one.producer_id)
+        stable = min((offset for offset, does in counts.items() if does is None), default=len(self.log))
+        below = [one for one in self.log[:stable] if isinstance(one, StoredRecord) and counts[one.offset]]
+        last = {one.key: one.offset for one in below}
+        kept = {one.offset for one in below if one.offset == last[one.key] and one.value is not None}
+        return [
+            one
+            for one in self.log
+            if isinstance(one, StoredMarker) or one.offset >= stable or one.offset in kept
+        ]
 
     def load(self) -> None:
         """This broker lost the shard and leads it again."""
@@ -171,12 +232,13 @@ class OffsetsWorld:
 
     def check(self) -> None:
         """Beside what is dead and waits for its tombstone, a shard that loads has the same offsets."""
-        mine = dict(_places(self.offsets))
+        mine = dict(places(self.offsets))
         for log in (self.log, self.compacted()):
             other = self.loaded(log)
-            theirs = dict(_places(other))
+            theirs = dict(places(other))
             assert theirs.keys() == mine.keys()
             assert other.count == self.offsets.count == len(mine)
+            assert _pending(other) == _pending(self.offsets)
             for group_id in self.offsets.group_ids():
                 for name, partitions in self.offsets.of_group(group_id).items():
                     for index, committed in partitions.items():
@@ -188,8 +250,15 @@ class OffsetsWorld:
         return reply.response
 
 
-def _places(offsets: GroupOffsets) -> Iterable[tuple[tuple[str, str, int], Any]]:
+def places(offsets: GroupOffsets) -> Iterable[tuple[tuple[str, str, int], Any]]:
     for group_id, topics in offsets._groups.items():
         for name, partitions in topics.items():
             for index, committed in partitions.items():
                 yield (group_id, name, index), committed
+
+
+def _pending(offsets: GroupOffsets) -> dict[int, dict[Any, Any]]:
+    return {
+        producer_id: {place: (one.committed, one.stands) for place, one in pending.items()}
+        for producer_id, pending in offsets._pending._by_producer.items()
+    }

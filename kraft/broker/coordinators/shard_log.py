@@ -1,4 +1,5 @@
-"""The log of one coordinator's shard: a partition that this broker leads, in the leader epoch of one election.
+"""The log of one coordinator's shard: a partition that this broker leads, in the leader epoch of one election; and the
+runtime over such logs.
 
 What `kraft.coordinator.runtime` needs of the broker (its port `ShardLog`), over `Appends` and `Partition`. Reading
 takes ranges on the loop, as a fetch does; the executor reads and decodes them.
@@ -7,13 +8,17 @@ takes ranges on the loop, as a fetch does; the executor reads and decodes them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from kraft.broker.purgatory.offset_waits import Outcomes
 from kraft.broker.replicas.appends import AckCondition, Appended
 from kraft.broker.replicas.replica_manager import ReplicaManager
-from kraft.coordinator.shard import NO_PRODUCER_ID, StoredMarker, StoredRecord
+from kraft.broker.vital_task import start_vital_task
+from kraft.coordinator.runtime import Environment as RuntimeEnvironment
+from kraft.coordinator.runtime import Perform, Runtime
+from kraft.coordinator.shard import NO_PRODUCER_ID, Shard, StoredMarker, StoredRecord
+from kraft.environment import Environment
 from kraft.protocol.errors import ErrorCode
 from partitions.disk import FileSlice
 from partitions.errors import NotEnoughReplicas, PartitionError
@@ -25,8 +30,12 @@ from partitions.records.batch import CorruptBatchError, decode_records, iter_bat
 from partitions.records.markers import read_marker
 from partitions.topic_partition import TopicPartition
 
+S = TypeVar("S", bound=Shard[Any])
+
 CHUNK_BYTES: Final = 256 * 1024
 """That are read and decoded in one job: some milliseconds of the interpreter, which the loop shares."""
+_NEW_TUPLE: Final = tuple.__new__
+"""What StoredRecord(...) does, less a Python frame: a shard that loads reads a million of them."""
 MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 """Of one batch: coordinators write none compressed, but the topic may say so."""
 
@@ -113,6 +122,39 @@ def max_batch_bytes(partition: Partition) -> int:
     return config.max_message_bytes
 
 
+def batch_limit(replicas: ReplicaManager, key: TopicPartition) -> int | None:
+    """The same of a partition that may have gone elsewhere: None."""
+    try:
+        return max_batch_bytes(replicas.partition(key))
+    except PartitionError:
+        return None
+
+
+def hosting(
+    topic: str,
+    make_shard: Callable[[int], S],
+    replicas: ReplicaManager,
+    environment: Environment,
+    loop: asyncio.AbstractEventLoop,
+    *,
+    append_timeout_s: float,
+    perform: Perform | None = None,
+) -> Runtime[Any, S]:
+    """The runtime of an internal topic's shards over this broker's replicas; see `Runtime`."""
+    ports = RuntimeEnvironment(
+        loop, environment.now_ms, lambda work, name: start_vital_task(work, name, environment.halt)
+    )
+    effects = {} if perform is None else {"perform": perform}
+    return Runtime(
+        topic,
+        make_shard,
+        lambda key, epoch: PartitionShardLog(replicas, environment.executor, loop, key, epoch),
+        ports,
+        append_timeout_s=append_timeout_s,
+        **effects,
+    )
+
+
 class PartitionRecords:
     """The records of a partition from its start to its present end, chunk by chunk."""
 
@@ -150,12 +192,14 @@ def _decode(slices: Sequence[FileSlice], from_offset: int) -> list[StoredRecord 
                         found.append(StoredMarker(header.base_offset, header.producer_id, is_commit))
                     continue
                 producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-                for record in decode_records(
+                records = decode_records(
                     data, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES
-                ):
-                    offset, timestamp_ms, key, value, _ = record
-                    if key is not None and offset >= from_offset:
-                        found.append(StoredRecord(offset, timestamp_ms, key, value, producer_id))
+                )
+                found += [
+                    _NEW_TUPLE(StoredRecord, (offset, timestamp_ms, key, value, producer_id))
+                    for offset, timestamp_ms, key, value, _ in records
+                    if key is not None and offset >= from_offset
+                ]
         except (CorruptBatchError, OSError, EOFError) as error:
             raise LogCorruptError(one.path, one.position, str(error)) from error
     return found

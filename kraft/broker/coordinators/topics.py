@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.coordinator.groups.context import TopicPartitions
+from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.image import MetadataImage, TopicImage
 
 
@@ -27,6 +28,13 @@ class MetadataTopics:
 
     def names(self) -> Iterable[str]:
         return self._metadata.image.topic_ids
+
+
+def touched_topics(changes: MetadataChanges, image: MetadataImage) -> tuple[set[str], dict[bytes, str]]:
+    """The names of all topics that changed, were made or deleted; and those that were deleted, by id."""
+    deleted = {topic.topic_id: topic.name for topic in changes.deleted_topics.values()}
+    changed = {image.topics[topic_id].name for topic_id in changes.changed_topics if topic_id in image.topics}
+    return changed.union(deleted.values()), deleted
 
 
 def _partitions(image: MetadataImage, topic: TopicImage) -> TopicPartitions:

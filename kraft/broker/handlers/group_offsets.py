@@ -1,14 +1,20 @@
-"""OffsetCommit (8), OffsetFetch (9), OffsetDelete (47): the offsets of groups, at their coordinators."""
+"""OffsetCommit (8), OffsetFetch (9), TxnOffsetCommit (28), OffsetDelete (47): the offsets of groups, at their
+coordinators.
+
+What is said of a transaction, by its coordinator or by the log, is told in words that the version's clients go on from:
+as Kafka does, and where its older clients would give up for what passes, as one that loads.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from kraft.broker.handlers.groups import ask
+from kraft.broker.handlers.groups import ask, group_request
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.coordinator.groups.offset_fetch import asked_groups, merged
 from kraft.coordinator.groups.shard import FetchOffsets
+from kraft.coordinator.groups.txn_offset_commit import refused
 from kraft.network.response import Deferred
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.group_offsets import (
@@ -22,7 +28,24 @@ from kraft.protocol.schemas.group_offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
 )
+
+FIRST_TXN_VERSION_WITH_LOADING: Final = 2
+"""Of TxnOffsetCommit: older clients fail for COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+FIRST_TXN_VERSION_WITH_ABORTABLE: Final = 4
+"""TRANSACTION_ABORTABLE (KIP-890); older clients know INVALID_TXN_STATE."""
+FIRST_TXN_VERSION_WITH_CONCURRENT: Final = 5
+"""Whose clients may begin a transaction while the markers of the one before are written."""
+_TOLD: Final = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
 
 
 def handle_offset_commit(
@@ -43,6 +66,32 @@ def handle_offset_commit(
         return OffsetCommitResponse(topics=refused)
 
     return ask(services, request, request.body.group_id, refuse)
+
+
+async def handle_txn_offset_commit(
+    services: BrokerServices, request: Request[TxnOffsetCommitRequest]
+) -> TxnOffsetCommitResponse:
+    """Answers TxnOffsetCommit; where it is not taken each partition is told why."""
+    if not request.body.group_id:
+        return refused(request.body, ErrorCode.INVALID_GROUP_ID)
+    answer = await services.groups.commit_in_transaction(group_request(request, request.body))
+    if isinstance(answer, ErrorCode):
+        return refused(request.body, txn_offset_commit_error(answer, request.version))
+    return answer
+
+
+def txn_offset_commit_error(code: ErrorCode, version: int) -> ErrorCode:
+    """What a client of this version of TxnOffsetCommit is told."""
+    told = _TOLD.get(code, code)
+    if told is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_TXN_VERSION_WITH_CONCURRENT:
+        told = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if told is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_TXN_VERSION_WITH_LOADING:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if told is ErrorCode.INVALID_TXN_STATE and version >= FIRST_TXN_VERSION_WITH_ABORTABLE:
+        return ErrorCode.TRANSACTION_ABORTABLE
+    if told is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_TXN_VERSION_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    return told
 
 
 async def handle_offset_fetch(

@@ -58,7 +58,9 @@ def handle_metadata(
 async def _create_then_answer(
     services: BrokerServices, request: Request[MetadataRequest], missing: list[str]
 ) -> MetadataResponse:
-    internal = {topic.name: topic for topic in (services.groups.internal_topic(),)}
+    internal = {
+        topic.name: topic for topic in (services.groups.topic.as_new(), services.transactions.topic.as_new())
+    }
     failures = await services.topic_creation.ensure(internal.get(name, NewTopic(name)) for name in missing)
     return _answer(services, request, failures)
 

@@ -3,7 +3,7 @@
 Work is per partition: batches are appended as they came, and no record is looked at unless the topic asks for it
 (`kraft.broker.replicas.appends`). acks=0 and acks=1 are answered in the same call; what waits keeps nothing of the
 request's records. With acks=0 there is no answer; an error then closes the connection, so that the client asks for
-metadata again.
+metadata again. A batch of a transaction goes through `produce_transactions`, which has its coordinator asked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from kraft.broker.handlers.produce_transactions import FIRST_VERSION_WITH_ABORTABLE, ProducedTransaction
 from kraft.broker.purgatory.offset_waits import Outcomes
 from kraft.broker.replicas.appends import AckCondition, Appended
 from kraft.broker.request import Request
@@ -29,10 +30,10 @@ from kraft.protocol.produce import (
 from kraft.protocol.texts import shortened
 from partitions.disk import Buffer
 from partitions.errors import PartitionError
-from partitions.log.errors import InvalidRecords, LogError
+from partitions.log.errors import InvalidRecords, LogError, NotVerified
 from partitions.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from partitions.records.compression import Codec
-from partitions.records.header import ATTRIBUTES_LOW_POSITION, CODEC_MASK
+from partitions.records.header import ATTRIBUTES_LOW_POSITION, CODEC_MASK, TRANSACTIONAL_BIT
 from partitions.topic_partition import TopicPartition
 from quorum.controller.topic_names import is_internal
 
@@ -48,7 +49,10 @@ def handle_produce(
 ) -> _Answer | Awaitable[ProduceResponse | None]:
     """Answers Produce."""
     body = request.body
-    refusal = _refusal(request)
+    refusal, transaction = _refusal(request), None
+    if body.transactional_id is not None and refusal is None:
+        transaction = ProducedTransaction.of(services, request)
+        refusal = transaction.refusal
     reply = _Reply(services, request.version, request.session.listener_name, body.acks, body.timeout_ms)
     later: list[tuple[TopicPartition, PartitionProduceResponse, asyncio.Future[Appended]]] = []
     for topic in body.topic_data:
@@ -63,7 +67,7 @@ def handle_produce(
             try:
                 if is_internal(topic.name):
                     raise InternalTopic(topic.name)
-                appended = _append(services, key, data.records, body.acks)
+                appended = _append(services, key, data.records, body.acks, transaction)
             except (PartitionError, LogError) as error:
                 reply.refuse(answer, error)
                 continue
@@ -79,7 +83,11 @@ _Answer = ProduceResponse | Deferred[Outcomes, ProduceResponse] | None
 
 
 def _append(
-    services: BrokerServices, key: TopicPartition, records: Buffer | None, acks: int
+    services: BrokerServices,
+    key: TopicPartition,
+    records: Buffer | None,
+    acks: int,
+    transaction: ProducedTransaction | None,
 ) -> Appended | asyncio.Future[Appended]:
     """Appends what one partition was sent. Raises PartitionError, LogError."""
     replicas = services.replicas
@@ -88,6 +96,10 @@ def _append(
         raise EmptyProduce(f"the request has no records for {key}")
     if HEADER_BYTES <= _first_batch_bytes(records) < len(records):
         raise SeveralBatches(f"the request has more than one record batch for {key}")
+    if len(records) >= HEADER_BYTES and records[ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_BIT:
+        if transaction is None:
+            raise NoTransactionalId(key)
+        return replicas.appends.append_transactional(key, records, transaction.batch(key, records), acks=acks)
     return replicas.appends.append(key, records, acks=acks)
 
 
@@ -146,7 +158,8 @@ class _Reply:
     def refuse(self, answer: PartitionProduceResponse, error: PartitionError | LogError) -> None:
         """Nothing was appended; records at fault are named (KIP-467)."""
         self.services.replicas.metrics.failed_produce_requests += 1
-        answer.error_code = ErrorCode[error.code]
+        is_abortable = self.version >= FIRST_VERSION_WITH_ABORTABLE and isinstance(error, NotVerified)
+        answer.error_code = ErrorCode.TRANSACTION_ABORTABLE if is_abortable else ErrorCode[error.code]
         answer.base_offset = -1
         answer.error_message = str(error)
         if isinstance(error, InvalidRecords):
@@ -203,8 +216,6 @@ def _refusal(request: Request[ProduceRequest]) -> ErrorCode | None:
         return ErrorCode.UNSUPPORTED_VERSION
     if request.body.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
         return ErrorCode.INVALID_REQUIRED_ACKS
-    if request.body.transactional_id is not None:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if request.version < FIRST_VERSION_WITH_ZSTD and _has_zstd(request.body):
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     return None
@@ -235,6 +246,17 @@ class InternalTopic(PartitionError):
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"{topic} is the cluster's own: clients may read it, not write to it")
+
+
+class NoTransactionalId(PartitionError):
+    """A transaction's batch in a request that names no transaction."""
+
+    code = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+    def __init__(self, key: TopicPartition) -> None:
+        super().__init__(
+            f"the batch for {key} is part of a transaction, and the request names no transactional id"
+        )
 
 
 class EmptyProduce(PartitionError):

@@ -4,7 +4,8 @@ The Produce handler calls it, and so does what keeps its own records in a partit
 call, but for records that have to pass a gate first: a topic may ask for checks that take long, which the executor
 runs. Guarantees: what a caller hands in for a partition is appended in that order, also where one append passes a
 gate and the next needs none; records that were checked are appended by the rules of that moment, to the log that
-they were checked for; one batch is open at a time, since a batch may unfold to many times its size.
+they were checked for; one batch is open at a time, since a batch may unfold to many times its size. A batch that would
+open a transaction is verified first (KIP-890), at a gate that only batches of its producer wait at.
 
 `AckCondition` is the one condition of an acknowledgement; `when_committed` waits until it is decided. Owned by the
 replica manager, on its event loop.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -22,12 +23,16 @@ from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.purgatory.offset_waits import OffsetPurgatory, Outcomes
 from kraft.broker.replicas.append_refusals import AppendRefusals
 from kraft.broker.vital_task import start_vital_task
+from kraft.coordinator.shard import TransactionMarker
 from partitions.disk import Buffer
-from partitions.errors import PartitionError
+from partitions.errors import FencedLeaderEpoch, NotLeaderOrFollower, PartitionError
 from partitions.log.errors import AppendError, LogError
+from partitions.log.producers.verifications import VERIFICATION_OFF, VerificationGuard
 from partitions.log.validation import CheckedBatches
-from partitions.partition import AckStatus, Partition
+from partitions.partition import ACKS_ALL, AckStatus, Partition
 from partitions.ports import Executor, Halt
+from partitions.records.control import ControlType
+from partitions.records.markers import EndTransactionMarker, build_marker
 from partitions.replica_log import AppendInfo, AppendOrigin, ReplicaLog, ReplicationConfig
 from partitions.topic_partition import TopicPartition
 
@@ -42,12 +47,17 @@ Check = Callable[[], CheckedBatches]
 Passed = TypeVar("Passed")
 
 
+ASKED_AT_MOST: Final = 3
+"""How often a coordinator is asked about one batch. A marker that comes meanwhile is mostly that of the transaction
+before, whose end the producer did not wait for; only what the coordinator says after it is about this one."""
+
+
 class TooManyWaiting(AppendError):
     """The gates do not keep up; a client tries again."""
 
     def __init__(self, count: int, size_bytes: int) -> None:
         super().__init__(
-            "REQUEST_TIMED_OUT", f"{count} batches of {size_bytes} bytes wait for the check of their records"
+            "REQUEST_TIMED_OUT", f"{count} batches of {size_bytes} bytes wait to be checked or verified"
         )
 
 
@@ -58,6 +68,19 @@ class CheckedForAnotherLog(PartitionError):
 
     def __init__(self, key: TopicPartition) -> None:
         super().__init__(f"the records were checked for another log than that of {key} now")
+
+
+class TransactionalBatch(NamedTuple):
+    """What is to be known of a batch in a transaction before it is appended."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+    supports_epoch_bump: bool
+    """Whether the producer speaks transaction.version 2."""
+    verify: Callable[[], Awaitable[None]] | None
+    """Asks the coordinator whether the partition is in the producer's transaction. Raises AppendError if it is not;
+    None where verification is switched off."""
 
 
 class LedReplicas(Protocol):
@@ -119,9 +142,12 @@ class Appends:
         self._executor = executor
         self._one_open = asyncio.Semaphore(1)
         self.gates = Gates(loop, halt)
+        self.verifications = Gates(loop, halt)
+        """Apart, so that a coordinator that does not answer takes nobody else's room."""
 
     async def close(self) -> None:
         """What was not appended by now is not."""
+        await self.verifications.close()
         await self.gates.close()
 
     def append(
@@ -132,27 +158,87 @@ class Appends:
         acks: int,
         origin: AppendOrigin = "client",
         leader_epoch: int | None = None,
+        guard: VerificationGuard | None = None,
     ) -> Appended | asyncio.Future[Appended]:
         """Appends now, or as soon as what is in the way has gone: only then it is a future.
 
-        With `leader_epoch` it is refused in any other. Raises PartitionError and LogError, and so does the future;
-        nothing was appended then.
+        With `leader_epoch` it is refused in any other; under `guard` it may open a transaction. Raises
+        PartitionError and LogError, and so does the future; nothing was appended then.
         """
         partition = self._replicas.newest_partition(key)
         try:
             check = _check_needed(partition.log, records, origin)
         except LogError:  # refused in the same words, if nothing else speaks against it
-            return self._append(partition, records, len(records), acks, origin, leader_epoch)
+            return self._append(partition, records, len(records), acks, origin, leader_epoch, guard)
         if check is None and not self.gates.is_busy(key):
-            return self._append(partition, records, len(records), acks, origin, leader_epoch)
+            return self._append(partition, records, len(records), acks, origin, leader_epoch, guard)
         partition.check_append(acks, leader_epoch)  # nothing is opened in vain
         log = partition.log
         return self.gates.pass_then(
             key,
             partial(self._check, log, log.config, records, origin, check),
-            partial(self._append_checked, key, log, len(records), acks, origin, leader_epoch),
+            partial(self._append_checked, key, log, len(records), acks, origin, leader_epoch, guard),
             len(records),
         )
+
+    def append_transactional(
+        self, key: TopicPartition, records: Buffer, batch: TransactionalBatch, *, acks: int
+    ) -> Appended | asyncio.Future[Appended]:
+        """As `append`, for a client's batch in a transaction: one that would open a transaction in the log is verified
+        before, and what the producer sends next to this partition waits behind it; nothing else does."""
+        partition = self._replicas.newest_partition(key)
+        lane = (key, batch.producer_id)
+        if batch.verify is None:
+            return self.append(key, records, acks=acks, guard=VERIFICATION_OFF)
+        if not self.verifications.is_busy(lane) and _begin(partition, batch) is None:
+            return self.append(key, records, acks=acks)
+        partition.check_append(acks)  # nobody is asked in vain
+        return self.verifications.pass_then(
+            lane,
+            partial(self._verify_and_append, key, records, batch, batch.verify, acks),
+            _itself,
+            len(records),
+        )
+
+    def append_marker(self, key: TopicPartition, marker: TransactionMarker) -> AckCondition:
+        """Judges a marker and writes it, with acks=all; nothing is in its way. What has to hold before anybody is told
+        that the transaction has ended here, also where the marker was written before.
+
+        Raises PartitionError, and LogError for what is refused; nothing was written then.
+        """
+        partition = self._replicas.newest_partition(key)
+        partition.check_append(ACKS_ALL)
+        kind = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
+        end, producer = EndTransactionMarker(kind, marker.coordinator_epoch), marker.producer
+        if not partition.judge_marker(*producer, end, marker.transaction_version):
+            return AckCondition(partition, partition.log_end_offset, partition.leader_epoch)
+        records = build_marker(
+            *producer, kind, coordinator_epoch=marker.coordinator_epoch, timestamp=partition.log.now_ms()
+        )
+        return self._append(partition, records, len(records), ACKS_ALL, "coordinator", None, None).condition
+
+    async def _verify_and_append(
+        self,
+        key: TopicPartition,
+        records: Buffer,
+        batch: TransactionalBatch,
+        verify: Callable[[], Awaitable[None]],
+        acks: int,
+    ) -> Appended:
+        """The turn of one batch. The guard is looked at in the call that appends. Raises PartitionError, LogError."""
+        for _ in range(ASKED_AT_MOST):
+            partition = self._replicas.newest_partition(key)
+            guard, leader_epoch = _begin(partition, batch), partition.leader_epoch
+            if guard is None:
+                break
+            await verify()
+            if partition.leader_epoch != leader_epoch or partition.is_verified(guard, batch.producer_id):
+                break
+        try:
+            appended = self.append(key, records, acks=acks, leader_epoch=leader_epoch, guard=guard)
+            return appended if isinstance(appended, Appended) else await appended
+        except FencedLeaderEpoch as error:  # no word for producers: some give up for it
+            raise NotLeaderOrFollower(f"{key} began another leader epoch while the batch waited") from error
 
     def when_committed(
         self, conditions: Mapping[TopicPartition, AckCondition], timeout_s: float
@@ -202,12 +288,13 @@ class Appends:
         acks: int,
         origin: AppendOrigin,
         leader_epoch: int | None,
+        guard: VerificationGuard | None,
         checked: Checked,
     ) -> Appended:
         partition = self._replicas.newest_partition(key)
         if partition.log is not log:
             raise CheckedForAnotherLog(key)
-        return self._append(partition, checked, size_bytes, acks, origin, leader_epoch)
+        return self._append(partition, checked, size_bytes, acks, origin, leader_epoch, guard)
 
     def _append(
         self,
@@ -217,6 +304,7 @@ class Appends:
         acks: int,
         origin: AppendOrigin,
         leader_epoch: int | None,
+        guard: VerificationGuard | None,
     ) -> Appended:
         try:
             info = partition.append_records(
@@ -225,6 +313,7 @@ class Appends:
                 now_ms=self._replicas.monotonic_ms(),
                 leader_epoch_expected=leader_epoch,
                 origin=origin,
+                guard=guard,
             )
         except (PartitionError, LogError) as error:
             self._refusals.on_refused(partition.topic_partition, error)
@@ -239,6 +328,17 @@ def _check_needed(log: ReplicaLog, records: Buffer, origin: AppendOrigin) -> Che
     return log.check_beside(records) if origin == "client" else None
 
 
+def _begin(partition: Partition, batch: TransactionalBatch) -> VerificationGuard | None:
+    """The guard for the batch; None if it goes on with an open transaction. Raises PartitionError."""
+    return partition.begin_verification(
+        batch.producer_id, batch.epoch, batch.sequence, supports_epoch_bump=batch.supports_epoch_bump
+    )
+
+
+def _itself(appended: Appended) -> Appended:
+    return appended
+
+
 class _Waiting(NamedTuple):
     gate: Callable[[], Awaitable[Any]]
     then: Callable[[Any], Appended]
@@ -247,28 +347,28 @@ class _Waiting(NamedTuple):
 
 
 class Gates:
-    """What appends have to pass, one after the other for each partition.
+    """What appends have to pass, one after the other in each lane: that of a partition, or of a producer there.
 
-    A task runs for each partition that something waits for. What waits is appended in its turn also if its client is
+    A task runs for each lane that something waits in. What waits is appended in its turn also if its client is
     gone: the client may have sent more behind it, which was appended.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, halt: Halt) -> None:
         self._loop = loop
         self._halt = halt
-        self._lanes: dict[TopicPartition, deque[_Waiting]] = {}
+        self._lanes: dict[Hashable, deque[_Waiting]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.count = 0
         self.size_bytes = 0
         """Of the records that wait."""
 
-    def is_busy(self, partition: TopicPartition) -> bool:
-        """Whether something of this partition waits: what comes next has to wait behind it."""
-        return partition in self._lanes
+    def is_busy(self, lane: Hashable) -> bool:
+        """Whether something waits in this lane: what comes next has to wait behind it."""
+        return lane in self._lanes
 
     def pass_then(
         self,
-        partition: TopicPartition,
+        name: Hashable,
         gate: Callable[[], Awaitable[Passed]],
         then: Callable[[Passed], Appended],
         size_bytes: int,
@@ -285,21 +385,21 @@ class Gates:
         self.size_bytes += size_bytes
         done: asyncio.Future[Appended] = self._loop.create_future()
         waiting = _Waiting(gate, then, done, size_bytes)
-        lane = self._lanes.get(partition)
+        lane = self._lanes.get(name)
         if lane is not None:
             lane.append(waiting)
             return done
-        self._lanes[partition] = lane = deque((waiting,))
-        task = start_vital_task(self._run(partition, lane), "append-gates", self._halt)
+        self._lanes[name] = lane = deque((waiting,))
+        task = start_vital_task(self._run(name, lane), "append-gates", self._halt)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         return done
 
-    async def _run(self, partition: TopicPartition, lane: deque[_Waiting]) -> None:
+    async def _run(self, name: Hashable, lane: deque[_Waiting]) -> None:
         while lane:
             await _pass(lane[0])
             self._ended(lane.popleft())
-        del self._lanes[partition]
+        del self._lanes[name]
 
     def _ended(self, waiting: _Waiting) -> None:
         self.count -= 1

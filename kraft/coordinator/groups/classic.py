@@ -265,19 +265,20 @@ class ClassicGroup:
     # Offsets and deletion
 
     def check_commit(
-        self, member_id: str, generation: int, instance_id: str | None, version: int
+        self, member_id: str, generation: int, instance_id: str | None, version: int | None
     ) -> ErrorCode:
         """COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, or
         REBALANCE_IN_PROGRESS between JoinGroup and the leader's SyncGroup. Whoever is no member may commit while
-        there are none."""
+        there are none. In transactions no state of the group is in the way, and producers may be silent about their
+        member: those before KIP-447 cannot tell it."""
         if self._state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self._state is State.EMPTY:
             return ErrorCode.NONE
         if generation < 0 and not member_id and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.NONE if version is None else ErrorCode.UNKNOWN_MEMBER_ID
         error = self._check_generation(member_id, instance_id, generation)
-        if error is ErrorCode.NONE and self._state is State.COMPLETING_REBALANCE:
+        if error is ErrorCode.NONE and version is not None and self._state is State.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return error
 

@@ -157,14 +157,14 @@ class ConsumerGroup:
         return self._preferred_assignor(self._members.values())
 
     def check_commit(
-        self, member_id: str, generation: int, instance_id: str | None, version: int
+        self, member_id: str, generation: int, instance_id: str | None, version: int | None
     ) -> ErrorCode:
         if generation < 0 and not self._members:
             return ErrorCode.NONE
         member = self._members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if version < FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH:
+        if version is not None and version < FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH:
             return ErrorCode.UNSUPPORTED_VERSION
         return ErrorCode.NONE if generation == member.current.epoch else ErrorCode.STALE_MEMBER_EPOCH
 

@@ -132,10 +132,11 @@ class Group(Protocol):
         """Wall time when it became empty; None while that is not known."""
 
     def check_commit(
-        self, member_id: str, generation: int, instance_id: str | None, version: int
+        self, member_id: str, generation: int, instance_id: str | None, version: int | None
     ) -> ErrorCode:
         """Whether a member may commit offsets; `generation` is the member epoch in a group of KIP-848, -1 with an
-        empty member id that of somebody who is no member."""
+        empty member id that of somebody who is no member. `version` is that of the OffsetCommit; None: it is one in a
+        transaction."""
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether the sender of an OffsetFetch may read offsets (version 9 and later tell who it is)."""

@@ -32,7 +32,16 @@ from kraft.coordinator.groups.offset_records import (
     expiring,
 )
 from kraft.coordinator.groups.pending_offsets import PendingOffsets
-from kraft.coordinator.shard import Decisions, Moment, Record, StoredRecord
+from kraft.coordinator.groups.txn_offset_commit import as_commit, as_response
+from kraft.coordinator.shard import (
+    NO_PRODUCER_ID,
+    Decisions,
+    Moment,
+    ProducerIdAndEpoch,
+    Record,
+    StoredRecord,
+    TransactionMarker,
+)
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.primitives import ZERO_UUID
 from kraft.protocol.schemas.group_offsets import (
@@ -52,6 +61,7 @@ from kraft.protocol.schemas.group_offsets import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
+    TxnOffsetCommitRequest,
 )
 from partitions.records.header import HEADER_BYTES
 
@@ -59,6 +69,7 @@ log = structlog.get_logger(__name__)
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 """Of OffsetCommit and OffsetFetch."""
+_VERSION_WITH_NAMES: Final = FIRST_VERSION_WITH_TOPIC_IDS - 1
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND: Final = 9
 """Of OffsetCommit; before it an unknown group's member is told ILLEGAL_GENERATION."""
 STEP_OFFSETS: Final = 1_000
@@ -67,7 +78,6 @@ MAX_KNOWN_KEYS: Final = 200_000
 """Keys of records that are remembered while a shard loads, so that a record that replaces another costs no parsing."""
 RECORD_OVERHEAD_BYTES: Final = 21
 """At most, beside key and value: a record's length, attributes, deltas, lengths of key and value, number of headers."""
-NO_PRODUCER_ID: Final = -1
 _MAX_INT64: Final = 2**63 - 1
 _CONSUMERS: Final = "consumer"
 """The protocol type of consumers, by Kafka's name."""
@@ -112,6 +122,8 @@ class GroupOffsets:
         self._pending = PendingOffsets()
         self._tables: dict[bytes, dict[int, Committed]] = {}
         """While a shard loads: the offsets among which those of a record's key are."""
+        self.known_keys: Collection[bytes] = self._tables.keys()
+        """While a shard loads: keys of offsets; what a record of another is of has to be looked at."""
         self._indexes: dict[bytes, int] = {}
         """The partition of such a key. Neither makes an object for each key that the collector would walk through."""
         self._topic_ids: dict[bytes, bytes] = {}
@@ -157,23 +169,76 @@ class GroupOffsets:
 
         Returns whether the group let the sender in: the session of a classic member then begins anew (Kafka's rule).
         """
+        response, commits, is_let_in = self._decide(
+            request, version, lambda: _admission(request, version, group), now
+        )
+        if commits and group is None:
+            self._make_group(request.group_id)
+        for commit in commits:
+            self._put(commit.place, commit.committed)
+            decisions.write(request.group_id, commit.record)
+        decisions.reply(request.group_id, token, response)
+        return is_let_in
+
+    def commit_in_transaction(
+        self,
+        token: int,
+        request: TxnOffsetCommitRequest,
+        group: Group | None,
+        now: Moment,
+        decisions: Decisions,
+    ) -> None:
+        """Answers a TxnOffsetCommit: what it commits is pending until the producer's transaction ends. The caller has
+        verified that there is one, and that its records may be appended."""
+        plain = as_commit(request)
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        response, commits, _ = self._decide(
+            plain, _VERSION_WITH_NAMES, lambda: _admission_in_transaction(plain, group), now
+        )
+        if commits and group is None:
+            self._make_group(request.group_id)
+        for commit in commits:
+            self._pending.put(producer.producer_id, commit.place, commit.committed)
+            decisions.write(request.group_id, commit.record, producer)
+        decisions.reply(request.group_id, token, as_response(response.topics))
+
+    def _decide(
+        self, request: OffsetCommitRequest, version: int, admission: Callable[[], ErrorCode], now: Moment
+    ) -> tuple[OffsetCommitResponse, list[_Commit], bool]:
+        """The answer, what is to be committed, and whether the group let the sender in; it is asked where any
+        partition exists."""
         response = OffsetCommitResponse()
         asked = list(self._existing(request, version, response))
-        error = _admission(request, version, group) if asked else ErrorCode.NONE
+        error = admission() if asked else ErrorCode.NONE
         commits: list[_Commit] = []
         if error:
             for part in asked:
                 part.answer.error_code = error
         else:
             commits = self._checked(request, asked, now)
-        if commits and group is None:
-            self._make_group(request.group_id)
-        for commit in commits:
-            self._put(commit.place, commit.committed)
-            decisions.write(request.group_id, commit.record)
         self._context.counters.offset_commits += len(commits)
-        decisions.reply(request.group_id, token, response)
-        return bool(asked) and not error
+        return response, commits, bool(asked) and not error
+
+    # Transactions
+
+    def end_transaction(self, token: int, marker: TransactionMarker, decisions: Decisions) -> None:
+        """Answers NONE when the marker, and all before it, is committed. What the transaction committed for topics
+        that are gone by now is deleted."""
+        producer_id = marker.producer.producer_id
+        decisions.mark(self._pending.groups_of(producer_id), marker)
+        for place in self.replay_marker(producer_id, marker.is_commit):
+            if self._is_all_dead(place):
+                self._delete(place, decisions)
+        decisions.reply(None, token, ErrorCode.NONE)
+
+    def replay_marker(self, producer_id: int, is_commit: bool) -> list[Place]:
+        """A marker of the log: what the producer's transaction committed stands now, or is forgotten. Returns what it
+        held offsets for."""
+        ended = self._pending.end(producer_id, is_commit)
+        if is_commit:
+            for place, committed in ended.committed.items():
+                self._store(place, committed)
+        return ended.places
 
     def _existing(
         self, request: OffsetCommitRequest, version: int, response: OffsetCommitResponse
@@ -238,7 +303,7 @@ class GroupOffsets:
             response.error_code = error
             return response
         offsets = {} if error else self._groups.get(request.group_id, {})
-        unstable = self._pending.places(request.group_id) if require_stable else frozenset()
+        unstable = self._unstable(request.group_id) if require_stable else frozenset()
         if request.topics is None:
             response.topics = list(self._all_topics(request.group_id, offsets, unstable))
             return response
@@ -257,6 +322,14 @@ class GroupOffsets:
                     committed = None
                 answers.partitions.append(_fetched(Place(request.group_id, name, index), committed, unstable))
         return response
+
+    def _unstable(self, group_id: str) -> frozenset[Place]:
+        """What open transactions may replace, for topics that are still there."""
+        return frozenset(
+            place
+            for place in self._pending.places(group_id)
+            if any(one.topic_id in self._ids_alive(place.topic) for one in self._pending.at(place))
+        )
 
     def _all_topics(
         self, group_id: str, offsets: OffsetsByTopic, unstable: Collection[Place]
@@ -350,18 +423,23 @@ class GroupOffsets:
 
     def _drop_dead_of(self, group_id: str, name: str, deleted_id: bytes | None, decisions: Decisions) -> int:
         """Returns how many offsets it looked at."""
-        partitions, ids = self._groups.get(group_id, {}).get(name, {}), self._ids_alive(name)
-        looked_at = len(partitions)
-        dead = [
-            Place(group_id, name, index)
-            for index, committed in partitions.items()
-            if committed.topic_id == deleted_id or committed.topic_id not in ids
-        ]
-        if deleted_id is not None:
-            dead += [place for place in self._pending.places(group_id) if place.topic == name]
-        for place in dead:
-            self._delete(place, decisions)
-        return looked_at + 1
+        partitions = self._groups.get(group_id, {}).get(name, {})
+        pending = sorted(place for place in self._pending.places(group_id) if place.topic == name)
+        places = dict.fromkeys([*(Place(group_id, name, index) for index in partitions), *pending])
+        for place in places:
+            if self._is_all_dead(place, deleted_id):
+                self._delete(place, decisions)
+        return len(places) + 1
+
+    def _is_all_dead(self, place: Place, deleted_id: bytes | None = None) -> bool:
+        """Whether something died with its topic, and nothing else is lost with a tombstone: that takes what open
+        transactions hold for the place as well. Where one does, its end has the place looked at again."""
+        here = self._pending.at(place)
+        committed = self._groups.get(place.group_id, {}).get(place.topic, {}).get(place.partition)
+        if committed is not None:
+            here.append(committed)
+        ids = self._ids_alive(place.topic)
+        return bool(here) and all(one.topic_id == deleted_id or one.topic_id not in ids for one in here)
 
     # Expiry
 
@@ -406,7 +484,7 @@ class GroupOffsets:
             return 1
         begin_ms = _empty_since_ms(group)
         retention_ms = self._context.settings.offsets_retention_ms
-        unstable = self._pending.places(group.group_id)
+        unstable = self._unstable(group.group_id)
         looked_at = len(partitions)
         for index, committed in list(partitions.items()):
             place = Place(group.group_id, name, index)
@@ -452,13 +530,6 @@ class GroupOffsets:
             else:
                 self._pending.supersede(place)
 
-    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
-        """A marker of the log: what the producer's transaction committed stands now, or is forgotten."""
-        pending = self._pending.end(producer_id)
-        if is_commit:
-            for place, committed in pending.items():
-                self._put(place, committed)
-
     def on_loaded(self) -> None:
         """All records are read, or topics may have changed unseen: `drop_dead` begins to look everywhere for topics
         that are gone."""
@@ -490,11 +561,15 @@ class GroupOffsets:
     # The table
 
     def _put(self, place: Place, committed: Committed) -> None:
+        """A commit outside of any transaction: it stands when those that are open now end."""
+        self._store(place, committed)
+        self._pending.supersede(place)
+
+    def _store(self, place: Place, committed: Committed) -> None:
         partitions = self._groups.setdefault(place.group_id, {}).setdefault(place.topic, {})
         if place.partition not in partitions:
             self._count += 1
         partitions[place.partition] = committed
-        self._pending.supersede(place)
 
     def _remove(self, place: Place) -> bool:
         """Returns whether there was anything, in a transaction or outside."""
@@ -543,6 +618,15 @@ def _admission(request: OffsetCommitRequest, version: int, group: Group | None) 
     if version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.ILLEGAL_GENERATION
+
+
+def _admission_in_transaction(request: OffsetCommitRequest, group: Group | None) -> ErrorCode:
+    """As `_admission`, of a commit in a transaction, in the words of TxnOffsetCommit (KIP-447)."""
+    generation = request.generation_id_or_member_epoch
+    if group is None:
+        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    error = group.check_commit(request.member_id, generation, request.group_instance_id, None)
+    return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
 
 
 def _deletion_error(group: Group | None) -> ErrorCode:

@@ -1,4 +1,4 @@
-"""Which partition of __consumer_offsets a group belongs to: its leader is the group's coordinator."""
+"""Which partition of its internal topic a group, or a transactional id, belongs to: its leader coordinates it."""
 
 from __future__ import annotations
 

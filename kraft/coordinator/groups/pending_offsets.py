@@ -1,32 +1,60 @@
 """Offsets committed in transactions that are still open: kept apart until their transaction ends (KIP-447).
 
 Pure. `kraft.coordinator.groups.offsets` fills it from records of transactional producers, and asks it which offsets
-are not stable yet.
+are not stable yet. Where several commit for one place, the record that was written last stands, whichever transaction
+ends last: so it is in a log that was compacted, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from kraft.coordinator.groups.offset_records import Committed, Place
+
+
+class Ended(NamedTuple):
+    """What a producer's transaction held."""
+
+    places: list[Place]
+    committed: dict[Place, Committed]
+    """What stands if it was committed: without what a later commit replaced."""
+
+
+class _Pending(NamedTuple):
+    committed: Committed
+    order: int
+    """Grows from record to record."""
+    stands: bool
+    """Whether it stands if its transaction is committed: no later record that counts replaced it."""
 
 
 class PendingOffsets:
     """By producer; each holds at most one offset for a place."""
 
     def __init__(self) -> None:
-        self._by_producer: dict[int, dict[Place, Committed | None]] = {}
-        """None stands for an offset that a later commit outside of the transaction replaced."""
+        self._by_producer: dict[int, dict[Place, _Pending]] = {}
+        self._order = 0
         self.by_group: dict[str, dict[Place, set[int]]] = {}
         """By group and place: whose transactions hold an offset. Empty nearly always."""
 
     def put(self, producer_id: int, place: Place, committed: Committed) -> None:
-        self._by_producer.setdefault(producer_id, {})[place] = committed
+        self._order += 1
+        self._by_producer.setdefault(producer_id, {})[place] = _Pending(committed, self._order, True)
         self.by_group.setdefault(place.group_id, {}).setdefault(place, set()).add(producer_id)
 
     def places(self, group_id: str) -> frozenset[Place]:
         """Those of the group whose offsets are not stable."""
         return frozenset(self.by_group.get(group_id, ()))
+
+    def at(self, place: Place) -> list[Committed]:
+        """What open transactions hold for the place."""
+        producers = self.by_group.get(place.group_id, {}).get(place, ())
+        return [self._by_producer[producer_id][place].committed for producer_id in producers]
+
+    def groups_of(self, producer_id: int) -> frozenset[str]:
+        """The groups that the producer's open transaction has offsets of."""
+        return frozenset(place.group_id for place in self._by_producer.get(producer_id, ()))
 
     def of_topics(self, names: Collection[str]) -> Iterator[Place]:
         """Those of the topics, of all groups."""
@@ -34,8 +62,7 @@ class PendingOffsets:
 
     def supersede(self, place: Place) -> None:
         """A commit outside of any transaction came later than those that are pending: it stands when they end."""
-        for producer_id in self.by_group.get(place.group_id, {}).get(place, ()):
-            self._by_producer[producer_id][place] = None
+        self._supersede(place, self._order)
 
     def discard(self, place: Place) -> bool:
         """The place's offsets are deleted, those of open transactions too. Returns whether there were any."""
@@ -44,15 +71,23 @@ class PendingOffsets:
             self._drop(producer_id, place)
         return bool(producers)
 
-    def end(self, producer_id: int) -> dict[Place, Committed]:
-        """The producer's transaction ended: the offsets that stand if it was committed."""
+    def end(self, producer_id: int, is_commit: bool) -> Ended:
+        """The producer's transaction ended. If it was committed, others' older offsets for its places do not stand."""
         pending = self._by_producer.pop(producer_id, {})
-        for place in pending:
+        for place, (_, order, _) in pending.items():
             group = self.by_group[place.group_id]
             group[place].discard(producer_id)
             if not group[place]:
                 self._forget(place)
-        return {place: committed for place, committed in pending.items() if committed is not None}
+            elif is_commit:
+                self._supersede(place, order)
+        return Ended(list(pending), {place: one.committed for place, one in pending.items() if one.stands})
+
+    def _supersede(self, place: Place, order: int) -> None:
+        for producer_id in self.by_group.get(place.group_id, {}).get(place, ()):
+            pending = self._by_producer[producer_id]
+            if pending[place].order <= order:
+                pending[place] = pending[place]._replace(stands=False)
 
     def _drop(self, producer_id: int, place: Place) -> None:
         pending = self._by_producer[producer_id]

@@ -21,7 +21,14 @@ from kraft.coordinator.groups.context import Client, GroupContext, GroupType
 from kraft.coordinator.groups.offset_records import KEY_TYPES as OFFSET_KEY_TYPES
 from kraft.coordinator.groups.offsets import GroupOffsets
 from kraft.coordinator.record_schema import type_of_key
-from kraft.coordinator.shard import Decisions, Moment, ShardTimers, StoredMarker, StoredRecord
+from kraft.coordinator.shard import (
+    Decisions,
+    Moment,
+    ShardTimers,
+    StoredMarker,
+    StoredRecord,
+    TransactionMarker,
+)
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schemas.classic_groups import (
     HeartbeatRequest,
@@ -43,6 +50,7 @@ from kraft.protocol.schemas.group_offsets import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
     OffsetFetchRequestGroup,
+    TxnOffsetCommitRequest,
 )
 
 log = structlog.get_logger(__name__)
@@ -94,6 +102,16 @@ class DeleteGroup(NamedTuple):
     group_id: str
 
 
+class EndTransaction(NamedTuple):
+    """Replied to with an ErrorCode when the marker is committed. Whoever asks has judged it by the log."""
+
+    marker: TransactionMarker
+
+
+class AwaitCommitted(NamedTuple):
+    """Replied to with NONE when all that was decided before is committed."""
+
+
 class GroupShard:
     """The groups of one partition. (A `Shard` of the runtime.)"""
 
@@ -112,6 +130,9 @@ class GroupShard:
 
     def replay(self, record: StoredRecord) -> None:
         """Takes in a record of the log. One that cannot be read is left out, and logged."""
+        if record.key in self.offsets.known_keys:
+            self.offsets.replay(record, record.producer_id)
+            return
         kind = type_of_key(record.key)
         if kind in OFFSET_KEY_TYPES:
             self.offsets.replay(record, record.producer_id)
@@ -153,7 +174,7 @@ class GroupShard:
 
     def replay_marker(self, marker: StoredMarker) -> None:
         """A transaction ended: the offsets that it committed stand, or are forgotten."""
-        self.offsets.end_transaction(marker.producer_id, marker.is_commit)
+        self.offsets.replay_marker(marker.producer_id, marker.is_commit)
 
     def on_replayed(self) -> None:
         """Groups of which only offsets are left stand by them."""
@@ -272,6 +293,19 @@ class GroupShard:
         is_admitted = self.offsets.commit(token, body, request.version, group, now, decisions)
         if is_admitted and isinstance(group, ClassicGroup):
             group.on_commit(body.member_id, now)
+
+    def _commit_in_transaction(
+        self, token: int, request: GroupRequest, now: Moment, decisions: Decisions
+    ) -> None:
+        body: TxnOffsetCommitRequest = request.body
+        self.offsets.commit_in_transaction(token, body, self._groups.get(body.group_id), now, decisions)
+
+    def _end_transaction(self, token: int, request: GroupRequest, now: Moment, decisions: Decisions) -> None:
+        asked: EndTransaction = request.body
+        self.offsets.end_transaction(token, asked.marker, decisions)
+
+    def _await_committed(self, token: int, request: GroupRequest, now: Moment, decisions: Decisions) -> None:
+        decisions.reply(None, token, ErrorCode.NONE)
 
     def _fetch(self, token: int, request: GroupRequest, now: Moment, decisions: Decisions) -> None:
         asked: FetchOffsets = request.body
@@ -392,7 +426,8 @@ def _is_there(group: AnyGroup) -> bool:
     return group.exists if isinstance(group, ConsumerGroup) else not group.is_vacant
 
 
-_MAKING_GROUPS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest, OffsetCommitRequest)
+_MAKING_GROUPS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest, OffsetCommitRequest,
+                  TxnOffsetCommitRequest)  # fmt: skip
 _DECISIONS: Mapping[type, Callable[[GroupShard, int, GroupRequest, Moment, Decisions], None]] = {
     JoinGroupRequest: GroupShard._join,
     SyncGroupRequest: GroupShard._sync,
@@ -400,6 +435,9 @@ _DECISIONS: Mapping[type, Callable[[GroupShard, int, GroupRequest, Moment, Decis
     LeaveGroupRequest: GroupShard._leave,
     ConsumerGroupHeartbeatRequest: GroupShard._consumer_heartbeat,
     OffsetCommitRequest: GroupShard._commit,
+    TxnOffsetCommitRequest: GroupShard._commit_in_transaction,
+    EndTransaction: GroupShard._end_transaction,
+    AwaitCommitted: GroupShard._await_committed,
     FetchOffsets: GroupShard._fetch,
     OffsetDeleteRequest: GroupShard._delete_offsets,
     ListGroups: GroupShard._list,

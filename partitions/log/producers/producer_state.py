@@ -6,7 +6,8 @@ epoch is fenced; a new epoch starts at sequence 0. A producer that the log does 
 records are gone, or it idled too long) may go on with any sequence, as in Kafka since 2.5. The
 state follows from the log's batches alone, so that followers and a restarted replica agree with
 the leader; `producer_snapshot` keeps it in files. A transactional batch opens its producer's transaction
-here, and a marker ends it; a marker of an older producer or coordinator epoch is refused.
+here, and a marker ends it; a marker of an older producer or coordinator epoch is refused. A client's batch opens one
+only under a guard that no marker has voided (KIP-890).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from partitions.log.errors import AppendError
+from partitions.log.errors import AppendError, NotVerified
 from partitions.log.producers.transaction_offsets import CompletedTransaction, TransactionOffsets
+from partitions.log.producers.verifications import VerificationGuard, Verifications
 from partitions.records.batch import BatchHeader
-from partitions.records.header import MAX_SEQUENCE, NO_SEQUENCE
+from partitions.records.header import CONTROL_BIT, MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL_BIT
 from partitions.records.markers import EndTransactionMarker
 
 BATCHES_RETAINED: Final = 5
@@ -26,8 +28,11 @@ BATCHES_RETAINED: Final = 5
 NO_PRODUCER_EPOCH: Final = -1
 NO_COORDINATOR_EPOCH: Final = -1
 NO_OFFSET: Final = -1
+EPOCH_FOR_EACH_TRANSACTION: Final = 2
+"""From this transaction.version on a marker's epoch is higher than that of the transaction that it ends (KIP-890)."""
 
 
+_VOIDING: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 NO_MARKERS: Final[Mapping[BatchHeader, EndTransactionMarker]] = MappingProxyType({})
 
 
@@ -80,6 +85,10 @@ class ProducerEntry:
         """Of the newest batch, -1 where there is none of this epoch, or it has no sequences."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def has_open_transaction(self, producer_epoch: int) -> bool:
+        """Whether a batch of this epoch goes on with an open transaction."""
+        return self.transaction_first_offset != NO_OFFSET and self.epoch == producer_epoch
+
     def duplicate_of(self, header: BatchHeader) -> BatchRange | None:
         """The retained batch with the same epoch and sequence range."""
         if header.producer_epoch == self.epoch:
@@ -124,13 +133,14 @@ class ProducerEntry:
 class ProducerState:
     """All producers of one log, up to `end_offset`."""
 
-    __slots__ = ("end_offset", "producers", "transactions")
+    __slots__ = ("end_offset", "producers", "transactions", "verifications")
 
     def __init__(self, end_offset: int = 0) -> None:
         self.producers: dict[int, ProducerEntry] = {}
         self.transactions = TransactionOffsets()
         self.end_offset = end_offset
         """The offset up to which batches have been recorded."""
+        self.verifications = Verifications()
 
     def find_duplicate(self, headers: Sequence[BatchHeader]) -> tuple[BatchRange, BatchRange] | None:
         """The old (first, last) ranges if a client's append repeats retained batches, else None.
@@ -158,12 +168,14 @@ class ProducerState:
         *,
         sequences: bool,
         markers: Mapping[BatchHeader, EndTransactionMarker] = NO_MARKERS,
+        guard: VerificationGuard | None = None,
     ) -> None:
         """Whether these batches, in this order, may be appended next. Changes nothing.
 
         `sequences` is False for batches of a coordinator, which have epochs only; `markers` are those among
-        them. Raises AppendError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE or
-        TRANSACTION_COORDINATOR_FENCED.
+        them. `guard`: under which a client's batch may open a transaction. Raises AppendError
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE (NotVerified: for want of a guard
+        that holds) or TRANSACTION_COORDINATOR_FENCED.
         """
         ahead: dict[int, ProducerEntry] | None = {} if len(headers) > 1 else None
         for header in headers:
@@ -174,11 +186,14 @@ class ProducerState:
             if ahead is not None:
                 entry = ahead.get(producer_id, entry)
             if entry is not None:
-                _check_epoch(entry, header)
+                _check_epoch(entry, header.producer_id, header.producer_epoch)
+            if sequences and header.attributes & TRANSACTIONAL_BIT:
+                self._check_verified(entry, header, guard)
+            if entry is not None:
                 if sequences:
                     _check_sequence(entry, header)
                 elif markers:
-                    _check_coordinator(entry, header, markers.get(header))
+                    _check_coordinator(entry, header.producer_id, markers.get(header))
                 if entry.transaction_first_offset != NO_OFFSET and not header.is_transactional:
                     raise AppendError(
                         "INVALID_TXN_STATE",
@@ -193,6 +208,70 @@ class ProducerState:
                 following = entry.copy() if entry is not None else ProducerEntry()
                 following.record(header, 0, markers.get(header))
                 ahead[producer_id] = following
+
+    def _check_verified(
+        self, entry: ProducerEntry | None, header: BatchHeader, guard: VerificationGuard | None
+    ) -> None:
+        """Whether a client's transactional batch goes on with a transaction, or may open one here."""
+        if entry is not None and entry.has_open_transaction(header.producer_epoch):
+            return
+        producer_id, sequence = header.producer_id, header.base_sequence
+        if guard is None or not self.verifications.holds(guard, producer_id):
+            raise NotVerified(producer_id)
+        if guard.supports_epoch_bump and sequence != 0 and (entry is None or not entry.batches):
+            raise AppendError(
+                "OUT_OF_ORDER_SEQUENCE_NUMBER",
+                f"a transaction of producer {producer_id} begins here with sequence {sequence} instead of 0",
+            )
+        if sequence > guard.lowest_sequence and guard.lowest_sequence != NO_SEQUENCE:
+            raise AppendError(
+                "OUT_OF_ORDER_SEQUENCE_NUMBER",
+                f"sequence {sequence} of producer {producer_id} is to open a transaction, and"
+                f" {guard.lowest_sequence}, which came before it, is not in the log",
+            )
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, *, supports_epoch_bump: bool, now_ms: int
+    ) -> VerificationGuard | None:
+        """The guard under which a batch of the producer is to be verified and appended; None if it goes on with a
+        transaction that is open here, and needs neither."""
+        entry = self.producers.get(producer_id)
+        if entry is not None and entry.has_open_transaction(epoch):
+            return None
+        return self.verifications.begin(
+            producer_id, epoch, sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
+        )
+
+    def check_transactional(self, producer_id: int, epoch: int) -> None:
+        """Whether a coordinator's transactional batch could be appended. Raises AppendError INVALID_PRODUCER_EPOCH."""
+        entry = self.producers.get(producer_id)
+        if entry is not None:
+            _check_epoch(entry, producer_id, epoch)
+
+    def judge_marker(
+        self, producer_id: int, epoch: int, marker: EndTransactionMarker, transaction_version: int
+    ) -> bool:
+        """Whether the marker is to be written; False: it was before, and there is nothing left that it could end.
+
+        Since version 2 a marker's epoch is above that of the producer's transaction: one that comes again, late,
+        does not end the next transaction (KIP-1228). Before, a marker may come again and is written again. A
+        producer that is not known here may be ended by any. Raises AppendError INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return True
+        _check_epoch(entry, producer_id, epoch)
+        is_open = entry.transaction_first_offset != NO_OFFSET
+        is_same = transaction_version >= EPOCH_FOR_EACH_TRANSACTION and epoch == entry.epoch
+        if is_same and is_open:
+            raise AppendError(
+                "INVALID_PRODUCER_EPOCH",
+                f"a marker of epoch {epoch} does not end the transaction of producer {producer_id} in that same"
+                " epoch",
+            )
+        _check_coordinator(entry, producer_id, marker)
+        return not is_same
 
     def record(
         self, header: BatchHeader, first_offset: int, marker: EndTransactionMarker | None = None
@@ -211,6 +290,8 @@ class ProducerState:
             entry = self.producers[producer_id] = ProducerEntry()
         before = entry.transaction_first_offset
         entry.record(header, first_offset, marker)
+        if header.attributes & _VOIDING:
+            self.verifications.void(producer_id)
         if entry.transaction_first_offset == before:
             return None
         if before == NO_OFFSET:
@@ -222,6 +303,7 @@ class ProducerState:
 
     def restore(self, producers: dict[int, ProducerEntry], end_offset: int) -> None:
         """Takes over what a snapshot at `end_offset` holds."""
+        self.verifications.void_all()
         self.producers = producers
         self.end_offset = end_offset
         self.transactions = TransactionOffsets()
@@ -242,31 +324,30 @@ class ProducerState:
         ]
         for producer_id in idle:
             del self.producers[producer_id]
+        self.verifications.expire(now_ms, expiration_ms)
         return len(idle)
 
     def clear(self, end_offset: int) -> None:
         self.producers.clear()
+        self.verifications.void_all()
         self.transactions = TransactionOffsets()
         self.end_offset = end_offset
 
 
-def _check_epoch(entry: ProducerEntry, header: BatchHeader) -> None:
-    if header.producer_epoch < entry.epoch:
+def _check_epoch(entry: ProducerEntry, producer_id: int, epoch: int) -> None:
+    if epoch < entry.epoch:
         raise AppendError(
             "INVALID_PRODUCER_EPOCH",
-            f"epoch {header.producer_epoch} of producer {header.producer_id} is older than {entry.epoch},"
-            " the last one seen",
+            f"epoch {epoch} of producer {producer_id} is older than {entry.epoch}, the last one seen",
         )
 
 
-def _check_coordinator(
-    entry: ProducerEntry, header: BatchHeader, marker: EndTransactionMarker | None
-) -> None:
+def _check_coordinator(entry: ProducerEntry, producer_id: int, marker: EndTransactionMarker | None) -> None:
     if marker is not None and marker.coordinator_epoch < entry.coordinator_epoch:
         raise AppendError(
             "TRANSACTION_COORDINATOR_FENCED",
             f"a coordinator of epoch {marker.coordinator_epoch} ended a transaction of producer"
-            f" {header.producer_id}, and one of epoch {entry.coordinator_epoch} has taken over since",
+            f" {producer_id}, and one of epoch {entry.coordinator_epoch} has taken over since",
         )
 
 

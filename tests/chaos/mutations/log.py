@@ -17,9 +17,9 @@ from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 
 
 def _epoch_after_the_batch(original: Callable[..., Any]) -> Callable[..., Any]:
-    def append_as_leader(log: Any, records: Any, *, leader_epoch: int, origin: Any = "client") -> Any:
+    def append_as_leader(log: Any, records: Any, *, leader_epoch: int, **options: Any) -> Any:
         is_new = leader_epoch != log.epochs.latest_epoch
-        info = original(log, records, leader_epoch=leader_epoch, origin=origin)
+        info = original(log, records, leader_epoch=leader_epoch, **options)
         if is_new and not info.duplicate:
             log.epochs.truncate_from_end(info.first_offset)
             log.epochs.assign(leader_epoch, log.log_end_offset)

@@ -178,7 +178,6 @@ async def test_no_acknowledgement_has_no_answer_and_an_error_closes(world: Broke
     [
         ({"acks": 2}, VERSION, ErrorCode.INVALID_REQUIRED_ACKS),
         ({"acks": -2}, VERSION, ErrorCode.INVALID_REQUIRED_ACKS),
-        ({"transactional_id": "x"}, VERSION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         ({}, 2, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )

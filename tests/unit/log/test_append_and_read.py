@@ -255,7 +255,7 @@ def test_a_leader_refuses_an_append_that_no_segment_spans() -> None:
         (batch_of(b"x", base_offset=1), "INVALID_RECORD"),
         (batch_of(b"x", producer=(1, 0, -1)), "INVALID_RECORD"),
         (build_batch([(0, b"\0\0\0\0", b"\0" * 6, ())], is_control=True), "INVALID_RECORD"),
-        (build_batch([(0, None, b"x", ())], is_transactional=True), "INVALID_TXN_STATE"),
+        (build_batch([(0, None, b"x", ())], is_transactional=True), "INVALID_RECORD"),
         (b"".join(batch_of(b"x" * 100) for _ in range(8)), "RECORD_LIST_TOO_LARGE"),
     ],
 )

@@ -10,16 +10,20 @@ from fetcher.follower_log import FollowerLog
 from fetcher.leader_endpoint import FetchedPartition, FetchResponse
 from fetcher.replication import Replication
 from fetcher.settings import FetcherSettings
+from partitions.errors import NotLeaderOrFollower
 from partitions.isr import AlterPartitionProposal
 from partitions.lag_schedule import LagSchedule
+from partitions.log.errors import NotVerified
 from partitions.log.log import PartitionLog
 from partitions.partition import FollowerFetch, Partition, ReplicaContext
 from partitions.reads import EARLIEST_TIMESTAMP
 from partitions.records.builder import build_batch
+from partitions.records.markers import EndTransactionMarker
 from partitions.replica_log import ReplicaLog
 from tests.support.fetch_world import Listened
 from tests.support.logs import PARTITION, batch_of, lead, memory_disk, open_log, read_records, rot_epoch_entry
 from tests.support.replica_world import LeaderState
+from tests.support.transactions import ABORT, COMMIT, marker_of, transactional
 
 TOPIC_ID = bytes(15) + b"\x09"
 
@@ -233,3 +237,84 @@ def test_an_empty_follower_starts_with_a_batch_that_is_farther_than_a_segment_re
     )
     assert (follower.log.log_start_offset, follower.high_watermark) == (2**32, 2**32 + 1)
     assert [record.offset for record in read_records(follower.log)] == [2**32]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("leads_again", [False, True])
+def test_a_guard_does_not_outlive_the_leader_epoch(
+    pair: tuple[Partition, Partition], leads_again: bool
+) -> None:
+    leader, _ = pair
+    guard = leader.begin_verification(7, 0, 0)
+    assert guard is not None
+    leader.check_verified(guard, 7)
+    if not leads_again:
+        apply(leader, LeaderState(2, 1, 1, (1, 2), (1, 2)))
+        with pytest.raises(NotLeaderOrFollower):
+            leader.begin_verification(7, 0, 0)
+    apply(leader, LeaderState(1, 2, 2, (1, 2), (1, 2)))
+    with pytest.raises(NotVerified):
+        leader.check_verified(guard, 7)
+    with pytest.raises(NotVerified):
+        leader.append_records(transactional(7, b"late", sequence=0), acks=1, now_ms=0, guard=guard)
+    again = leader.begin_verification(7, 0, 0)
+    leader.append_records(transactional(7, b"a", sequence=0), acks=1, now_ms=0, guard=again)
+    assert leader.judge_marker(7, 1, EndTransactionMarker(ABORT, 0), 2)
+
+
+def put(leader: Partition, records: bytes) -> None:
+    """Appends as a coordinator does."""
+    leader.append_records(records, acks=1, now_ms=0, origin="coordinator")
+
+
+def test_a_follower_whose_high_watermark_lags_shows_committed_transactions_up_to_it(
+    pair: tuple[Partition, Partition],
+) -> None:
+    """KIP-392: it has the marker, and does not know yet that the marker is committed."""
+    leader, follower = pair
+    put(leader, transactional(7, b"aborted"))
+    put(leader, transactional(8, b"open"))
+    copy(leader, follower, 2)
+    put(leader, marker_of(7, ABORT))
+    copy(leader, follower, 2, rounds=1)
+
+    def seen() -> tuple[int, int, int, list[int]]:
+        answer = follower.read_for_consumer(0, max_bytes=10_000, read_committed=True, at_follower=True)
+        size = answer.records.size_bytes if answer.records is not None else 0
+        return (
+            answer.high_watermark,
+            answer.last_stable_offset,
+            size,
+            [one.producer_id for one in answer.aborted_transactions or ()],
+        )
+
+    assert follower.log_end_offset == 3
+    assert seen() == (2, 0, 0, [])
+    copy(leader, follower, 2)
+    size = len(transactional(7, b"aborted"))
+    assert seen() == (3, 1, size, [7])
+    put(leader, marker_of(8, COMMIT))
+    copy(leader, follower, 2)
+    high_watermark, stable, _, aborted = seen()
+    assert (high_watermark, stable, aborted) == (4, 4, [7])
+
+
+def test_records_that_are_deleted_in_the_middle_of_a_transaction_leave_its_end(
+    pair: tuple[Partition, Partition],
+) -> None:
+    leader, follower = pair
+    for records in (transactional(7, b"0"), transactional(8, b"1"), transactional(7, b"2"), batch("3")):
+        put(leader, records)
+    copy(leader, follower, 2)
+    leader.delete_records(2)
+    copy(leader, follower, 2)
+    assert [one.last_stable_offset for one in pair] == [2, 2], "the open transactions began below"
+    put(leader, marker_of(8, COMMIT))
+    put(leader, marker_of(7, ABORT))
+    copy(leader, follower, 2)
+    for one in pair:
+        answer = one.read_for_consumer(2, max_bytes=10_000, read_committed=True, at_follower=one is follower)
+        assert (one.log_start_offset, answer.last_stable_offset) == (2, 6)
+        assert [found.producer_id for found in answer.aborted_transactions or ()] == [7]
+    apply(follower, LeaderState(2, 1, 1, (1, 2), (1, 2)))
+    assert follower.judge_marker(7, 1, EndTransactionMarker(ABORT, 0), 2)
+    assert not follower.judge_marker(7, 0, EndTransactionMarker(ABORT, 0), 2), "it was ended here, too"

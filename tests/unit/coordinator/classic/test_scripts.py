@@ -137,14 +137,14 @@ class Story:
         return self._tell(self.world.leave("admin", LeaveGroupRequest(members=members)))
 
     def do_commit(self, arguments: list[str], options: dict[str, str]) -> list[str]:
-        """commit CLIENT [generation=N] [id=ID]; or commit simple: by somebody who is no member"""
-        client = arguments[0]
+        """commit CLIENT [generation=N] [id=ID] [transaction]; or commit simple: by somebody who is no member"""
+        client, version = arguments[0], None if "transaction" in arguments else 9
         if client == "simple":
-            return [f"simple: {self.world.group.check_commit('', -1, None, 9).name}"]
+            return [f"simple: {self.world.group.check_commit('', -1, None, version).name}"]
         generation = int(options.get("generation", self.generations.get(client, -1)))
         member_id = options.get("id", self.ids.get(client, ""))
-        error = self.world.group.check_commit(member_id, generation, self.instances.get(client), 9)
-        if error is ErrorCode.NONE:
+        error = self.world.group.check_commit(member_id, generation, self.instances.get(client), version)
+        if error is ErrorCode.NONE and version is not None:
             self.world.group.on_commit(member_id, self.world.now)
         return [f"{client}: {error.name}"]
 

@@ -173,9 +173,9 @@ class Story:
             )
 
     def do_commit(self, arguments: list[str], options: dict[str, str]) -> list[str]:
-        """commit MEMBER EPOCH: whether the offsets of such a commit are taken."""
+        """commit MEMBER EPOCH [version=N] [transaction]: whether the offsets of such a commit are taken."""
         member_id = "" if arguments[0] == "nobody" else arguments[0]
-        version = int(options.get("version", "9"))
+        version = None if "transaction" in arguments else int(options.get("version", "9"))
         return [self.world.group.check_commit(member_id, int(arguments[1]), None, version).name]
 
     def do_fetch(self, arguments: list[str], options: dict[str, str]) -> list[str]:

@@ -129,7 +129,8 @@ class TestOpenTransactions:
         unstable = [(-1, ErrorCode.UNSTABLE_OFFSET_COMMIT), (-1, 0)]
         assert fetched(world, "g", 0, 1) == unstable
         assert fetched(world, "g", 0, 1, stable=False) == [(1, 0), (-1, 0)]
-        world.offsets.end_transaction(PRODUCER, is_commit=True)
+        assert {index: one.offset for index, one in world.offsets.of_group("g")["t"].items()} == {0: 1}
+        world.offsets.replay_marker(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0, 1) == [(5, 0), (-1, 0)]
         assert world.offsets.count == 1
 
@@ -137,26 +138,26 @@ class TestOpenTransactions:
         world.commit(commit_request("g", "t", 0, offset=1), 9)
         self.put(world, 0, 5)
         self.put(world, 1, 5)
-        world.offsets.end_transaction(PRODUCER, is_commit=False)
+        world.offsets.replay_marker(PRODUCER, is_commit=False)
         assert fetched(world, "g", 0, 1) == [(1, 0), (-1, 0)]
-        world.offsets.end_transaction(PRODUCER, is_commit=True)
+        world.offsets.replay_marker(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0, 1) == [(1, 0), (-1, 0)]
 
     def test_the_later_commit_stands_whichever_way_it_came(self, world: OffsetsWorld) -> None:
         self.put(world, 0, 5)
         world.commit(commit_request("g", "t", 0, offset=6), 9)
         self.put(world, 0, 7, PRODUCER + 1)
-        world.offsets.end_transaction(PRODUCER, is_commit=True)
+        world.offsets.replay_marker(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0, stable=False) == [(6, 0)]
         assert fetched(world, "g", 0) == [(-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)]
-        world.offsets.end_transaction(PRODUCER + 1, is_commit=True)
+        world.offsets.replay_marker(PRODUCER + 1, is_commit=True)
         assert fetched(world, "g", 0) == [(7, 0)]
 
     def test_the_later_record_stands_when_a_shard_loads(self, world: OffsetsWorld) -> None:
         world.commit(commit_request("g", "t", 0, offset=6), 9)
         self.put(world, 0, 5)
         world.offsets.replay(world.log[0])
-        world.offsets.end_transaction(PRODUCER, is_commit=True)
+        world.offsets.replay_marker(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0) == [(6, 0)]
 
     def test_a_group_with_nothing_but_an_open_transaction_stays(self, world: OffsetsWorld) -> None:
@@ -165,7 +166,7 @@ class TestOpenTransactions:
         world.offsets.on_loaded()
         assert world.offsets.group_ids() == {"g"}
         assert world.expire() == ([], [])
-        world.offsets.end_transaction(PRODUCER, is_commit=False)
+        world.offsets.replay_marker(PRODUCER, is_commit=False)
         assert world.expire() == ([], ["g"])
 
     def test_a_tombstone_takes_what_is_pending_too(self, world: OffsetsWorld) -> None:
@@ -173,14 +174,14 @@ class TestOpenTransactions:
         decisions = Decisions()
         assert world.offsets.delete_group("g", decisions) == 1
         assert decisions.written == [("g", encode_tombstone(Place("g", "t", 0)), None)]
-        world.offsets.end_transaction(PRODUCER, is_commit=True)
+        world.offsets.replay_marker(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0) == [(-1, 0)]
 
     def test_a_tombstone_of_the_log_does_the_same(self, world: OffsetsWorld) -> None:
         self.put(world, 0, 5)
         self.put(world, 1, 5)
         world.offsets.replay(StoredRecord(1, 0, encode_tombstone(Place("g", "t", 0)).key, None))
-        world.offsets.end_transaction(PRODUCER, is_commit=True)
+        world.offsets.replay_marker(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0, 1) == [(-1, 0), (5, 0)]
 
     def test_a_deleted_topic_takes_what_is_pending_too(self, world: OffsetsWorld) -> None:
@@ -188,7 +189,7 @@ class TestOpenTransactions:
         world.delete_topic("t")
         world.topics.make("t", 1)
         assert len(world.drop_dead()) == 1
-        world.offsets.end_transaction(PRODUCER, is_commit=True)
+        world.offsets.replay_marker(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0) == [(-1, 0)]
         assert world.offsets.count == 0
 
@@ -200,7 +201,7 @@ class TestOpenTransactions:
         world.wait(world.settings.offsets_retention_ms)
         records, gone = world.expire()
         assert ([decode_key(record.key).partition for record in records], gone) == ([1], [])
-        world.offsets.end_transaction(PRODUCER, is_commit=False)
+        world.offsets.replay_marker(PRODUCER, is_commit=False)
         records, gone = world.expire()
         assert ([decode_key(record.key).partition for record in records], gone) == ([0], ["g"])
 

@@ -5,7 +5,10 @@
     group ID [type= state= protocol= members=M:GENERATION,... reads=TOPIC,... empty-since=now]
     commit ID PLACE=OFFSET[/METADATA]... [version= member= generation= retention= epoch=]
     fetch ID PLACE...|all [version= member= generation= stable]
+    txn-commit ID PLACE=OFFSET... producer=P [member= generation= epoch=]
+    end P commit|abort                 the marker of P's transaction
     delete ID PLACE...                 OffsetDelete
+    delete-group ID
     wait 7d | 5m | ...
 
 A place is TOPIC-PARTITION. Every record that is written is shown; after every command the log, loaded anew, must give
@@ -23,7 +26,7 @@ import pytest
 from kraft.coordinator.groups.context import GroupType
 from kraft.coordinator.groups.offset_fetch import asked_groups, merged
 from kraft.coordinator.groups.offset_records import decode_key, decode_value
-from kraft.coordinator.shard import Record
+from kraft.coordinator.shard import Decisions, Record
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas import group_offsets as s
 from tests.support.golden import check_script, scripts_beside
@@ -151,6 +154,38 @@ class Story:
         for topic in answer.topics:
             lines += [f"{self._name(topic)}-{p.partition_index}: {_fetched(p)}" for p in topic.partitions]
         return lines or ["nothing"]
+
+    def do_txn_commit(self, arguments: list[str], options: dict[str, str]) -> list[str]:
+        request = s.TxnOffsetCommitRequest("a transaction", arguments[0], int(options["producer"]), 0)
+        request.generation_id = int(options.get("generation", "-1"))
+        request.member_id = options.get("member", "")
+        for word in arguments[1:]:
+            place, _, what = word.partition("=")
+            name, index = _place(place)
+            offset, _, metadata = what.partition("/")
+            part = s.TxnOffsetCommitRequestPartition(
+                index, int(offset), int(options.get("epoch", "-1")), metadata
+            )
+            request.topics.append(s.TxnOffsetCommitRequestTopic(name, [part]))
+        had_group = request.group_id in self.world.groups
+        response, records = self.world.commit_in_transaction(request)
+        made = [f"makes group {request.group_id}"] * (not had_group and request.group_id in self.world.groups)
+        lines = [
+            f"{topic.name}-{part.partition_index}: {ErrorCode(part.error_code).name}"
+            for topic in response.topics
+            for part in topic.partitions
+        ]
+        return lines + made + self._shown(records)
+
+    def do_end(self, arguments: list[str], options: dict[str, str]) -> list[str]:
+        about, records = self.world.end_transaction(int(arguments[0]), arguments[1] == "commit")
+        return [f"marks {arguments[1]}: {', '.join(sorted(about)) or 'nothing'}", *self._shown(records)]
+
+    def do_delete_group(self, arguments: list[str], options: dict[str, str]) -> list[str]:
+        decisions = Decisions()
+        self.world.offsets.delete_group(arguments[0], decisions)
+        self.world.groups.pop(arguments[0], None)
+        return self._shown(self.world.take(decisions))
 
     def do_delete(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         request = s.OffsetDeleteRequest(arguments[0])
