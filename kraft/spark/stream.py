@@ -90,7 +90,7 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def stop(self) -> None:
         """Idempotent; Spark may leave it out."""
-        lag_group = vars(self).pop("_lag_group", None)
+        lag_group = self.__dict__.pop("_lag_group", None)
         if lag_group is not None:
             lag_group.close()
         if "_client" in vars(self):
