@@ -50,16 +50,22 @@ class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not check
     def writer(self, schema: StructType, overwrite: bool) -> KraftWriter:
         if overwrite:
             raise UnsupportedOperationError("A topic cannot be overwritten: use .mode('append').")
-        return KraftWriter(self._write_options(schema))
+        options = self._write_options(schema)
+        check_reachable(options)
+        return KraftWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KraftStreamWriter:
-        """The output mode complete appends all rows each time, as with Spark's own sink."""
-        return KraftStreamWriter(self._write_options(schema))
+        """Spark makes one a micro-batch, so that brokers that are away are waited for as records are.
+
+        The output mode complete appends all rows each time, as with Spark's own sink.
+        """
+        options = self._write_options(schema)
+        check_reachable(options, within_s=options.delivery_timeout_ms / 1000)
+        return KraftStreamWriter(options)
 
     def _write_options(self, schema: StructType) -> WriteOptions:
         options = parse_write_options(self.options)
         check_columns(schema, options.topic)
-        check_reachable(options)
         return options
 
 
