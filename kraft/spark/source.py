@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from kraft.spark.data_loss import LOGGER, REPEAT_LOAD, LossPolicy
 from kraft.spark.errors import UnsupportedOperationError
-from kraft.spark.options import OPTIONS_OF_STREAMS, ReadOptions, parse_columns, parse_options
+from kraft.spark.options import OPTIONS_OF_STREAMS, ReadOptions, parse_options
 from kraft.spark.plan import plan
 from kraft.spark.reading import driver_client, read_slice
 from kraft.spark.schema import check_schema, source_schema
@@ -34,7 +34,8 @@ class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not check
         return "kraft"
 
     def schema(self) -> StructType:
-        return source_schema(parse_columns(self.options))
+        """Called by `load()`, which so refuses what no read can be."""
+        return source_schema(parse_options(self.options, streaming=None).columns)
 
     def reader(self, schema: StructType) -> KraftReader:
         options = parse_options(self.options)
