@@ -8,13 +8,20 @@ from contextlib import contextmanager
 import pytest
 
 pytest.importorskip("pyspark")
+import pyarrow as pa
 from confluent_kafka import ConsumerGroupTopicPartitions
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kraft.spark.client import ClusterClient
+from kraft.spark.columns import COLUMN_NAMES
 from kraft.spark.lag_group import LagGroup
 from kraft.spark.options import parse_bootstrap
 from kraft.spark.retry import RetryPolicy
+from kraft.spark.schema import source_schema
+from kraft.spark.stream import KraftStreamReader
 from kraft.spark.stream_offsets import Position, TopicPositions
+from kraft.spark.write_options import parse_write_options
+from kraft.spark.writer import write_rows
 from tests.support.threaded_cluster import ThreadedCluster
 
 
@@ -45,3 +52,27 @@ def test_without_a_coordinator_the_stream_goes_on(caplog: pytest.LogCaptureFixtu
         "could not be committed to group lag-of-spark (groupIdForLag): Broker 127.0.0.1:1 does not answer"
         in warning
     )
+
+
+def test_a_streams_finished_batches_are_reported(shared_cluster: ThreadedCluster) -> None:
+    topic = shared_cluster.create_topic("lag")
+    given = {
+        "kafka.bootstrap.servers": shared_cluster.bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "groupIdForLag": topic,
+    }
+    write_rows(
+        parse_write_options({"kafka.bootstrap.servers": shared_cluster.bootstrap, "topic": topic}),
+        [pa.RecordBatch.from_pydict({"value": [b"x"] * 9})],
+    )
+    reader = KraftStreamReader(given, source_schema(COLUMN_NAMES[:-1]))
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert end["topics"][topic]["offsets"] == {"0": 9}
+    reader.commit(end)
+    reader.stop()
+    asked = ConsumerGroupTopicPartitions(topic)
+    (committed,) = (
+        shared_cluster.admin.list_consumer_group_offsets([asked])[topic].result(30).topic_partitions
+    )
+    assert (committed.topic, committed.partition, committed.offset) == (topic, 0, 9)
