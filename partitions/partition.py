@@ -442,7 +442,7 @@ class Partition:
 
     def check_transactional(self, producer_id: int, epoch: int) -> None:
         """Whether a coordinator may append a batch in a transaction of this producer. Raises AppendError
-        INVALID_PRODUCER_EPOCH."""
+        INVALID_REQUEST, INVALID_PRODUCER_EPOCH."""
         self.log.producer_state.check_transactional(producer_id, epoch)
 
     def judge_marker(

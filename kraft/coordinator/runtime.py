@@ -382,10 +382,10 @@ class _Hosted(Generic[Request, S]):
     def tell(self, event: Callable[[S, Moment, Decisions], None]) -> None:
         if self.shard is None:
             return  # it looks at what there is when it is loaded
-        if self._refusal(appends=True) is not None:
-            self._is_suspended = True
-        elif self.shard is not None:
+        if self._refusal(appends=True) is None:
             self._decide(event)
+        elif self.shard is not None:
+            self._suspend()
 
     def _refusal(self, *, appends: bool) -> ErrorCode | None:
         """Why the shard is not asked now. Its suspension begins where nothing can be appended, and ends where it can
@@ -411,10 +411,14 @@ class _Hosted(Generic[Request, S]):
         if self.shard is None:
             return
         if self._refusal(appends=True) is not None:
-            self._is_suspended = True
-            self._set_timer(self._loop.time() + RETRY_S)
+            self._suspend()
             return
         self._decide(self._act)
+
+    def _suspend(self) -> None:
+        """The shard missed something: it looks at what there is as soon as it can append, though nobody asks it."""
+        self._is_suspended = True
+        self._arm_at(self._loop.time() + RETRY_S)
 
     def _act(self, shard: S, now: Moment, turn: Decisions) -> None:
         for action in shard.timers.pop_due(now.monotonic_ms):
@@ -450,14 +454,14 @@ class _Hosted(Generic[Request, S]):
         next_ms = None if self.shard is None else self.shard.timers.next_ms
         if next_ms is None or self._is_suspended:
             return
-        at_s = next_ms / 1000 + 0.001  # never a millisecond early
+        self._arm_at(next_ms / 1000 + 0.001)  # never a millisecond early
+
+    def _arm_at(self, at_s: float) -> None:
+        """Has `_on_time` called at that time of the loop, or before."""
         if self._timer is not None:
             if self._timer_s <= at_s:
                 return
             self._timer.cancel()
-        self._set_timer(at_s)
-
-    def _set_timer(self, at_s: float) -> None:
         self._timer, self._timer_s = self._loop.call_at(at_s, self._on_time), at_s
 
     # -- appends and replies

@@ -38,7 +38,7 @@ class Markers(RuleBasedStateMachine):
 
     def took(self) -> None:
         """What is acknowledged leaves the model, and was wanted."""
-        for number, epoch, sent, partitions in self.queues.take_acknowledged():
+        for number, epoch, sent, partitions, _ in self.queues.take_acknowledged():
             assert epoch == self.epochs[number]
             serial, left = self.wanted[number, sent.transactional_id]
             assert serial == sent.serial
@@ -84,6 +84,15 @@ class Markers(RuleBasedStateMachine):
         self.queues.on_topics({topic})
         self.took()
         self.on_time(BACKOFF_MAX_MS)
+        assert all(key.topic != topic for _, left in self.wanted.values() for key in left)
+
+    @rule(topic=st.sampled_from("abc"), leader=LEADERS)
+    def make_anew(self, topic: str, leader: int) -> None:
+        """In one step of the metadata."""
+        self.leaders |= {key: leader for key in PARTITIONS if key.topic == topic}
+        self.queues.on_topics_deleted({topic})
+        self.queues.on_topics({topic})
+        self.took()
         assert all(key.topic != topic for _, left in self.wanted.values() for key in left)
 
     @precondition(lambda self: self.queues.ready())

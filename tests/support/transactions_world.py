@@ -93,8 +93,14 @@ class TransactionsWorld:
         self._decide(lambda shard, now, turn: shard.handle(token, request, now, turn))
         return token
 
-    def written(self, sent: SendMarkers, partitions: Set[TopicPartition]) -> None:
-        self._decide(lambda shard, now, turn: shard.on_markers_written(sent, partitions, now, turn))
+    def written(
+        self, sent: SendMarkers, partitions: Set[TopicPartition], *, is_overtaken: bool = False
+    ) -> None:
+        self._decide(
+            lambda shard, now, turn: shard.on_markers_written(
+                sent, partitions, now, turn, is_overtaken=is_overtaken
+            )
+        )
 
     def delete_topics(self, names: Iterable[str]) -> None:
         self._decide(lambda shard, now, turn: shard.on_topics_deleted(list(names), now, turn))
@@ -202,7 +208,7 @@ class TransactionsWorld:
 def _durable(transaction: Transaction) -> Transaction:
     """Markers that are written are not recorded one by one."""
     partitions = set() if transaction.state in PREPARED else set(transaction.partitions)
-    return replace(transaction, partitions=partitions, last=None, serial=0, prepared_ms=0)
+    return replace(transaction, partitions=partitions, last=None, serial=0, prepared_ms=0, is_overtaken=False)
 
 
 def producer(text: str) -> ProducerIdAndEpoch:

@@ -9,7 +9,7 @@ are registered there is no coordinator. (KIP-98, KIP-890.)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -29,7 +29,8 @@ from kraft.coordinator.transactions.context import (
     TransactionCounters,
     TransactionSettings,
 )
-from kraft.coordinator.transactions.requests import SendMarkers, TransactionRequest
+from kraft.coordinator.transactions.markers import Acknowledged
+from kraft.coordinator.transactions.requests import TransactionRequest
 from kraft.coordinator.transactions.shard import TransactionShard
 from kraft.environment import Environment
 from partitions.topic_partition import TopicPartition
@@ -126,11 +127,11 @@ class TransactionCoordinator:
     def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> None:
         """Deleted topics leave all transactions, and markers follow the leaders."""
         changed, deleted = touched_topics(changes, image)
-        if deleted:
-            names = frozenset(deleted.values())
+        names = frozenset(deleted.values())
+        if names:
             self.runtime.each(lambda shard, now, out: shard.on_topics_deleted(names, now, out))
         if changed:
-            self.markers.on_topics(changed)
+            self.markers.on_topics(changed, names)
 
     def on_elected(self, partition: TopicPartition, leader_epoch: int) -> None:
         """The runtime is told too: the shard loads, and sends what is to be sent."""
@@ -142,13 +143,13 @@ class TransactionCoordinator:
     def on_deleted(self, partition: TopicPartition, topic_id: bytes) -> None:
         """It has resigned before."""
 
-    def _on_markers_written(
-        self, number: int, leader_epoch: int, sent: SendMarkers, partitions: Set[TopicPartition]
-    ) -> None:
+    def _on_markers_written(self, told: Acknowledged) -> None:
         self.runtime.tell(
-            number,
-            leader_epoch,
-            lambda shard, now, out: shard.on_markers_written(sent, partitions, now, out),
+            told.number,
+            told.leader_epoch,
+            lambda shard, now, out: shard.on_markers_written(
+                told.sent, told.partitions, now, out, is_overtaken=told.is_overtaken
+            ),
         )
 
     def _make_shard(self, number: int) -> TransactionShard:

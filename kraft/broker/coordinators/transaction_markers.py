@@ -16,7 +16,7 @@ from kraft.broker.coordinators.marker_writes import Codes, MarkerWrite
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.replicas.peer_connection import PeerConnection
 from kraft.broker.vital_task import start_vital_task
-from kraft.coordinator.transactions.markers import GONE, NOBODY, Batch, MarkerQueues
+from kraft.coordinator.transactions.markers import GONE, NOBODY, Acknowledged, Batch, MarkerQueues
 from kraft.coordinator.transactions.requests import SendMarkers
 from kraft.coordinator.transactions.transaction import by_topic
 from kraft.protocol.errors import ErrorCode
@@ -40,7 +40,7 @@ IN_FLIGHT_HERE: Final = 64
 """Writes in place that may wait for their replicas at once: slow followers of one partition hold up no later marker."""
 
 WriteHere = Callable[[Sequence[MarkerWrite], float], Awaitable[list[Codes]]]
-Tell = Callable[[int, int, SendMarkers, Set[TopicPartition]], None]
+Tell = Callable[[Acknowledged], None]
 """Tells a shard, in that leader epoch, what was written."""
 
 
@@ -91,9 +91,11 @@ class MarkerSender:
         self.queues.add(number, leader_epoch, what)
         self._soon()
 
-    def on_topics(self, names: Set[str]) -> None:
-        """The metadata of these topics changed."""
-        self.queues.on_topics(names)
+    def on_topics(self, changed: Set[str], deleted: Set[str]) -> None:
+        """The metadata of these topics changed; of the deleted ones there may be new ones."""
+        if deleted:
+            self.queues.on_topics_deleted(deleted)
+        self.queues.on_topics(changed)
         self._soon()
 
     def end_leadership(self, number: int) -> None:
@@ -113,8 +115,8 @@ class MarkerSender:
         if self._is_closed:
             return
         self.queues.on_time(self._now_ms())
-        for number, leader_epoch, sent, partitions in self.queues.take_acknowledged():
-            self._tell(number, leader_epoch, sent, partitions)
+        for acknowledged in self.queues.take_acknowledged():
+            self._tell(acknowledged)
         while ready := self.queues.ready():
             for broker_id in ready:
                 work = self._send(self.queues.take(broker_id))

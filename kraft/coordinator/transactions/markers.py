@@ -15,14 +15,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from itertools import count
 from typing import Final, NamedTuple
 
-import structlog
-
 from kraft.coordinator.shard import TransactionMarker
 from kraft.coordinator.transactions.requests import SendMarkers
 from kraft.protocol.errors import ErrorCode
 from partitions.topic_partition import TopicPartition
-
-log = structlog.get_logger(__name__)
 
 NOBODY: Final = -1
 """As a leader: the partition has none that this broker can reach."""
@@ -33,9 +29,6 @@ _LATER: Final = -3
 PARTITIONS_PER_REQUEST: Final = 1000
 BACKOFF_MIN_MS: Final = 20
 BACKOFF_MAX_MS: Final = 1000
-GIVEN_UP: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""A newer producer, or a newer coordinator, was in the partition: this marker has nothing to end there, and whoever
-leads the shard then knows better. As in Kafka the partition is not acknowledged to the shard."""
 
 LeaderOf = Callable[[TopicPartition], int]
 _Key = tuple[int, str]
@@ -70,6 +63,8 @@ class Acknowledged(NamedTuple):
     leader_epoch: int
     sent: SendMarkers
     partitions: Set[TopicPartition]
+    is_overtaken: bool = False
+    """These partitions have seen a later epoch of the producer: the marker has nothing to end there."""
 
 
 class _Entry:
@@ -127,6 +122,16 @@ class MarkerQueues:
         for key in [key for key in self._entries if key[0] == number]:
             self._remove(key)
 
+    def on_topics_deleted(self, names: Collection[str]) -> None:
+        """Their partitions need no marker any more, also where there are new topics of these names already: what
+        belonged to an old one could end the next transaction in the new one."""
+        for key, entry in list(self._entries.items()):
+            gone = {partition for partition in entry.places if partition.topic in names}
+            for partition in gone:
+                self._unqueue(key, partition, entry.places.pop(partition))
+            self._acknowledge(key, entry, gone)
+            self._forget_if_done(key, entry)
+
     def on_topics(self, names: Collection[str]) -> None:
         """Something changed with these topics: what waits for a partition of theirs goes where its leader is now, and
         so does what is on its way to a former leader, since a log takes a marker once."""
@@ -176,6 +181,7 @@ class MarkerQueues:
             if entry is None:
                 continue
             written: set[TopicPartition] = set()
+            overtaken: set[TopicPartition] = set()
             failed: list[TopicPartition] = []
             for partition in batched.partitions:
                 code = told.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -188,13 +194,15 @@ class MarkerQueues:
                     written.add(partition)
                 elif place != batch.broker_id:
                     continue  # it is with another leader now
-                elif code in GIVEN_UP:
+                elif code is ErrorCode.INVALID_PRODUCER_EPOCH:
                     del entry.places[partition]
-                    log.warning("a marker is given up", partition=str(partition), error=code.name,
-                                transactional_id=batched.sent.transactional_id)  # fmt: skip
+                    overtaken.add(partition)
+                elif code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                    del entry.places[partition]  # whoever leads the shard by now has it written
                 else:
                     failed.append(partition)
             self._acknowledge(batched.key, entry, written)
+            self._acknowledge(batched.key, entry, overtaken, is_overtaken=True)
             self._try_later(batched, entry, failed, now_ms)
             self._forget_if_done(batched.key, entry)
 
@@ -285,9 +293,12 @@ class MarkerQueues:
             return None
         return entry
 
-    def _acknowledge(self, key: _Key, entry: _Entry, partitions: set[TopicPartition]) -> None:
+    def _acknowledge(
+        self, key: _Key, entry: _Entry, partitions: set[TopicPartition], *, is_overtaken: bool = False
+    ) -> None:
         if partitions:
-            self._acknowledged.append(Acknowledged(key[0], entry.leader_epoch, entry.sent, partitions))
+            told = Acknowledged(key[0], entry.leader_epoch, entry.sent, partitions, is_overtaken)
+            self._acknowledged.append(told)
 
     def _try_later(
         self, batched: Batched, entry: _Entry, partitions: Sequence[TopicPartition], now_ms: int

@@ -386,13 +386,30 @@ class TransactionShard:
             self._decide(held.token, held.request, held.until_ms, now, decisions)
 
     def on_markers_written(
-        self, sent: SendMarkers, partitions: Set[TopicPartition], now: Moment, decisions: Decisions
+        self,
+        sent: SendMarkers,
+        partitions: Set[TopicPartition],
+        now: Moment,
+        decisions: Decisions,
+        *,
+        is_overtaken: bool = False,
     ) -> None:
         """The marker of `sent` is written into these of its partitions, or they need none any more. What is told too
-        late, of another transaction, is ignored."""
+        late, of another transaction, is ignored.
+
+        `is_overtaken`: they have seen a later epoch of the producer, which only this shard could have given it. What
+        it wrote then is lost, as all replicas together may lose what is not flushed. The next instance gets a new
+        producer id: with this one it would be refused until its epoch has come there again. (Kafka's id stays in its
+        Prepare state.)
+        """
         transaction = self._transactions.get(sent.transactional_id)
         if transaction is None or transaction.state not in PREPARED or transaction.serial != sent.serial:
             return
+        if is_overtaken:
+            log.warning("partitions know a later epoch of a producer than its coordinator, whose log has lost records:"
+                        " the transactional id gets a new producer id", transactional_id=sent.transactional_id,
+                        epoch=transaction.epoch, partitions=[str(one) for one in sorted(partitions)])  # fmt: skip
+            transaction.is_overtaken = True
         transaction.partitions -= partitions
         if not transaction.partitions:
             self._go_on(transaction, now, decisions)

@@ -85,6 +85,8 @@ class Transaction:
     """Of the end of its transaction, in this process."""
     prepared_ms: int = 0
     """Monotonic time when the outcome was decided, or the shard loaded."""
+    is_overtaken: bool = False
+    """While it ends: a partition has seen a later epoch of the producer. Not in the log: who loads it asks there again."""
 
     # -- what it tells
 
@@ -173,6 +175,9 @@ class Transaction:
         producer = self.continues_as
         self._enter(State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT, wall_ms)
         self.producer_id, self.epoch = producer
+        if self.is_overtaken and self.next_producer_id == NO_PRODUCER_ID:
+            self.last, self.epoch = producer, EPOCH_MAX
+        self.is_overtaken = False
         self.next_producer_id = NO_PRODUCER_ID
         self.partitions.clear()
 

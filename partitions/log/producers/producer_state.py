@@ -243,7 +243,9 @@ class ProducerState:
         )
 
     def check_transactional(self, producer_id: int, epoch: int) -> None:
-        """Whether a coordinator's transactional batch could be appended. Raises AppendError INVALID_PRODUCER_EPOCH."""
+        """Whether a coordinator's transactional batch could be appended. Raises AppendError INVALID_REQUEST (nobody has
+        such an id or epoch), INVALID_PRODUCER_EPOCH."""
+        _check_possible(producer_id, epoch)
         entry = self.producers.get(producer_id)
         if entry is not None:
             _check_epoch(entry, producer_id, epoch)
@@ -255,9 +257,10 @@ class ProducerState:
 
         Since version 2 a marker's epoch is above that of the producer's transaction: one that comes again, late,
         does not end the next transaction (KIP-1228). Before, a marker may come again and is written again. A
-        producer that is not known here may be ended by any. Raises AppendError INVALID_PRODUCER_EPOCH,
-        TRANSACTION_COORDINATOR_FENCED.
+        producer that is not known here may be ended by any. Raises AppendError INVALID_REQUEST (nobody has such an id
+        or epoch), INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
+        _check_possible(producer_id, epoch)
         entry = self.producers.get(producer_id)
         if entry is None:
             return True
@@ -332,6 +335,11 @@ class ProducerState:
         self.verifications.void_all()
         self.transactions = TransactionOffsets()
         self.end_offset = end_offset
+
+
+def _check_possible(producer_id: int, epoch: int) -> None:
+    if producer_id < 0 or epoch < 0:
+        raise AppendError("INVALID_REQUEST", f"no producer has the id {producer_id} and the epoch {epoch}")
 
 
 def _check_epoch(entry: ProducerEntry, producer_id: int, epoch: int) -> None:

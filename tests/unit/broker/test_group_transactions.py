@@ -195,6 +195,7 @@ async def test_without_verification_the_epoch_still_counts() -> None:
         assert await commit(world, 5) is NONE
         older = PRODUCER._replace(epoch=PRODUCER.epoch - 1)
         assert await commit(world, 6, producer=older) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await commit(world, 6, producer=ProducerIdAndEpoch(-1, -1)) is ErrorCode.INVALID_REQUEST
         assert await end(world) is NONE
         assert await fetched(world) == (5, NONE)
         assert world.verifier.asked == []
@@ -232,6 +233,17 @@ async def test_markers_of_older_epochs_are_refused(broker: BrokerWorld) -> None:
     assert await end(broker, producer=older) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert await end(broker, coordinator_epoch=4) is NONE
     assert await end(broker, coordinator_epoch=3) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+@pytest.mark.parametrize("producer", [ProducerIdAndEpoch(-1, 0), ProducerIdAndEpoch(79, -2)])
+async def test_an_epoch_that_nobody_has_does_not_cost_the_shard_its_state(
+    broker: BrokerWorld, producer: ProducerIdAndEpoch
+) -> None:
+    before = end_offset(broker)
+    assert await end(broker, producer=producer) is ErrorCode.INVALID_REQUEST
+    assert await commit(broker, 5, producer=producer) is ErrorCode.INVALID_REQUEST
+    assert end_offset(broker) == before
+    assert not broker.groups.runtime.is_loading
 
 
 async def test_a_marker_of_a_producer_that_is_not_known_is_written(broker: BrokerWorld) -> None:

@@ -146,6 +146,13 @@ async def test_older_producers_and_coordinators_are_fenced(world: BrokerWorld) -
     assert world.replicas.partition(T0).last_stable_offset == 2
 
 
+@pytest.mark.parametrize(("producer", "epoch"), [(-1, 0), (-7, 3), (P, -1)])
+async def test_nobody_that_cannot_be_is_ended(world: BrokerWorld, producer: int, epoch: int) -> None:
+    await world.start(*topic("t", 1, (1,)))
+    assert await codes(world, marker(producer, epoch)) == [ErrorCode.INVALID_REQUEST]
+    assert world.replicas.partition(T0).log_end_offset == 0
+
+
 async def test_no_marker_is_written_where_it_could_not_be_committed(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (1, 2), isr=(1,)), Config("topic", "t", "min.insync.replicas", "2"))
     assert await codes(world, marker()) == [ErrorCode.NOT_ENOUGH_REPLICAS]

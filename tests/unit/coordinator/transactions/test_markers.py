@@ -8,7 +8,6 @@ from kraft.coordinator.shard import ProducerIdAndEpoch, TransactionMarker
 from kraft.coordinator.transactions.markers import (
     BACKOFF_MAX_MS,
     BACKOFF_MIN_MS,
-    GIVEN_UP,
     GONE,
     NOBODY,
     PARTITIONS_PER_REQUEST,
@@ -127,12 +126,21 @@ def test_the_backoff_grows_to_its_limit_and_never_ends() -> None:
     assert waits[-1] == BACKOFF_MAX_MS
 
 
-@pytest.mark.parametrize("code", sorted(GIVEN_UP))
-def test_a_marker_that_is_too_old_is_given_up(code: ErrorCode) -> None:
+def test_the_marker_of_an_older_coordinator_is_given_up() -> None:
     broker = Broker()
     broker.send(A1, B0)
-    broker.queues.answer(broker.queues.take(2), [{A1: code, B0: OK}], 0)
+    told = {A1: ErrorCode.TRANSACTION_COORDINATOR_FENCED, B0: OK}
+    broker.queues.answer(broker.queues.take(2), [told], 0)
     assert broker.told() == [{B0}]
+    assert (len(broker.queues), broker.queues.next_ms) == (0, None)
+
+
+def test_a_shard_is_told_where_its_producer_is_overtaken() -> None:
+    broker = Broker()
+    broker.send(A1, B0)
+    broker.queues.answer(broker.queues.take(2), [{A1: ErrorCode.INVALID_PRODUCER_EPOCH, B0: OK}], 0)
+    told = broker.queues.take_acknowledged()
+    assert [(set(one.partitions), one.is_overtaken) for one in told] == [({B0}, False), ({A1}, True)]
     assert (len(broker.queues), broker.queues.next_ms) == (0, None)
 
 
@@ -180,6 +188,26 @@ def test_a_topic_that_is_gone_needs_no_marker() -> None:
     assert (broker.told(), broker.queues.next_ms) == ([], None)
     broker.send(TopicPartition("never", 0), name="y")
     assert broker.told() == [{TopicPartition("never", 0)}]
+
+
+@pytest.mark.parametrize("state", ["waits", "in flight", "later", "without leader"])
+def test_a_topic_made_anew_gets_no_marker_of_the_old_one(state: str) -> None:
+    broker = Broker()
+    if state == "without leader":
+        broker.leaders[A0] = NOBODY
+    broker.send(A0, B0)
+    in_flight = broker.queues.take(1) if state in ("in flight", "later") else None
+    if state == "later":
+        assert in_flight is not None
+        broker.queues.fail(in_flight, 0)
+    broker.queues.on_topics_deleted({"a"})
+    broker.move(A0, 1)
+    assert broker.told() == [{A0}]
+    if state == "in flight":
+        assert in_flight is not None
+        broker.queues.answer(in_flight, [{A0: ErrorCode.REQUEST_TIMED_OUT}], 0)
+    broker.queues.on_time(BACKOFF_MAX_MS)
+    assert (broker.told(), broker.queues.ready()) == ([], [2])
 
 
 def test_the_end_of_a_leadership_drops_what_its_shard_sent() -> None:

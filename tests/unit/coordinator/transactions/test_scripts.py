@@ -128,6 +128,10 @@ class Story:
         named = {partition(one) for one in arguments if not one.isdigit()}
         self.world.written(sent, named or sent.partitions)
 
+    def do_overtaken(self, arguments: list[str], options: dict[str, str]) -> None:
+        """overtaken TOPIC-PARTITION…: these refuse the markers of the last order for a later epoch of the producer"""
+        self.world.written(self.issued[-1], {partition(one) for one in arguments}, is_overtaken=True)
+
     def do_delete_topic(self, arguments: list[str], options: dict[str, str]) -> None:
         self.world.delete_topics(arguments)
 
