@@ -2,10 +2,11 @@
 
 A state machine that `kraft.broker.coordinators.transaction_markers` drives: effects of shards go in, requests for one
 broker each come out, and what became of them goes in again. Guarantees: a marker is sent to the leader of its partition
-until that acknowledges it, however long it takes, or its topic is gone; never after this broker's leadership of its
-shard ended. Of a broker that does not answer only its own partitions wait. Markers of all transactions that wait for a
-broker share requests; how many partitions a request has is bounded. What waits is bounded by what the shards hold: the
-newest end of each transactional id, and each of its partitions once. (Kafka's TransactionMarkerChannelManager.) Pure.
+until that acknowledges it, however long it takes, or needs none: its topic is gone, or it has seen a later epoch of the
+producer; never after this broker's leadership of its shard ended. Of a broker that does not answer only its own
+partitions wait. Markers of all transactions that wait for a broker share requests; how many partitions a request has is
+bounded. What waits is bounded by what the shards hold: the newest end of each transactional id, and each of its
+partitions once. (Kafka's TransactionMarkerChannelManager.) Pure.
 """
 
 from __future__ import annotations
