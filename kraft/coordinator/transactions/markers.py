@@ -123,16 +123,6 @@ class MarkerQueues:
         for key in [key for key in self._entries if key[0] == number]:
             self._remove(key)
 
-    def on_topics_deleted(self, names: Collection[str]) -> None:
-        """Their partitions need no marker any more, also where there are new topics of these names already: what
-        belonged to an old one could end the next transaction in the new one."""
-        for key, entry in list(self._entries.items()):
-            gone = {partition for partition in entry.places if partition.topic in names}
-            for partition in gone:
-                self._unqueue(key, partition, entry.places.pop(partition))
-            self._acknowledge(key, entry, gone)
-            self._forget_if_done(key, entry)
-
     def on_topics(self, names: Collection[str]) -> None:
         """Something changed with these topics: what waits for a partition of theirs goes where its leader is now, and
         so does what is on its way to a former leader, since a log takes a marker once."""
