@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 Value = bytes
+MARKER: Final[Value] = b""
+"""Stands for a transaction's marker where a judge asks about an offset; no client sends it."""
 TopicKey = tuple[bytes, int]
 """Topic id and partition: a topic that was deleted and created anew is another one."""
 
@@ -62,6 +65,8 @@ class Operation:
     """Of a send: in order of the batch."""
     records: tuple[tuple[int, Value], ...] = ()
     """Of a poll: (offset, value), in the order read."""
+    markers: tuple[int, ...] = ()
+    """Of a poll: the offsets that held markers of transactions."""
     position: int = -1
     """Of a poll: where it began to read; a seek (start, out of range) shows as `position` differing from
     where the process's last poll of the key ended."""
@@ -141,6 +146,7 @@ class History:
         base_offset: int = -1,
         records: Sequence[tuple[int, Value]] = (),
         next_offset: int = -1,
+        markers: Sequence[int] = (),
         error: str = "",
     ) -> None:
         """Ends an operation, once."""
@@ -151,4 +157,5 @@ class History:
         operation.base_offset = base_offset
         operation.records = tuple(records)
         operation.next_offset = next_offset
+        operation.markers = tuple(markers)
         operation.error = error

@@ -216,18 +216,22 @@ class TransactionalLife(RuleBasedStateMachine):
             if response.error_code:
                 return
             self._must_not_be_fenced(client, name, request.producer)
-            version = 2 if request.transaction_version >= 2 else 0
-            epoch = request.producer.epoch + (1 if version else 0)
+            bumps = request.transaction_version >= 2
+            ended_as = (request.producer.producer_id, request.producer.epoch + 1)
+            # Below version 2 a retry is not told from who goes on after version 2 and ends nothing, as in Kafka.
             outcomes = {
                 one.state
                 for one in history
                 if one.state in PREPARED
-                and one.producer == (request.producer.producer_id, epoch)
-                and (one.client_version >= 2) == bool(version)
+                and (
+                    one.producer == ended_as and one.client_version >= 2
+                    if bumps
+                    else one.continues_as == request.producer
+                )
             }
             told = State.PREPARE_COMMIT if request.is_commit else State.PREPARE_ABORT
             assert told in outcomes, "it was told what is not so"
-            assert not version or outcomes == {told}, "it has two outcomes"
+            assert not bumps or outcomes == {told}, "it has two outcomes"
             self._has(client, name, ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
             return
         for partition, code in response.items():

@@ -86,15 +86,6 @@ class Markers(RuleBasedStateMachine):
         self.on_time(BACKOFF_MAX_MS)
         assert all(key.topic != topic for _, left in self.wanted.values() for key in left)
 
-    @rule(topic=st.sampled_from("abc"), leader=LEADERS)
-    def make_anew(self, topic: str, leader: int) -> None:
-        """In one step of the metadata."""
-        self.leaders |= {key: leader for key in PARTITIONS if key.topic == topic}
-        self.queues.on_topics_deleted({topic})
-        self.queues.on_topics({topic})
-        self.took()
-        assert all(key.topic != topic for _, left in self.wanted.values() for key in left)
-
     @precondition(lambda self: self.queues.ready())
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:

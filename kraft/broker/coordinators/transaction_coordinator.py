@@ -127,11 +127,11 @@ class TransactionCoordinator:
     def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> None:
         """Deleted topics leave all transactions, and markers follow the leaders."""
         changed, deleted = touched_topics(changes, image)
-        names = frozenset(deleted.values())
-        if names:
+        if deleted:
+            names = frozenset(deleted.values())
             self.runtime.each(lambda shard, now, out: shard.on_topics_deleted(names, now, out))
         if changed:
-            self.markers.on_topics(changed, names)
+            self.markers.on_topics(changed)
 
     def on_elected(self, partition: TopicPartition, leader_epoch: int) -> None:
         """The runtime is told too: the shard loads, and sends what is to be sent."""

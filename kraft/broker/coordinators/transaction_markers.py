@@ -91,11 +91,9 @@ class MarkerSender:
         self.queues.add(number, leader_epoch, what)
         self._soon()
 
-    def on_topics(self, changed: Set[str], deleted: Set[str]) -> None:
-        """The metadata of these topics changed; of the deleted ones there may be new ones."""
-        if deleted:
-            self.queues.on_topics_deleted(deleted)
-        self.queues.on_topics(changed)
+    def on_topics(self, names: Set[str]) -> None:
+        """The metadata of these topics changed."""
+        self.queues.on_topics(names)
         self._soon()
 
     def end_leadership(self, number: int) -> None:

@@ -241,7 +241,11 @@ async def handle_list_transactions(
         body.transactional_id_pattern,
     )
     runtime = services.transactions.runtime
-    replies = [await reply for reply in [runtime.submit(one, asked, reads=True) for one in runtime.hosted]]
+    asked_for: list[asyncio.Future[Any]] = []
+    for number in runtime.hosted:
+        asked_for.append(runtime.submit(number, asked, reads=True))
+        await asyncio.sleep(0)  # a shard may have 100,000 ids: others have their turn before the next one
+    replies = [await reply for reply in asked_for]
     refusals = [
         reply
         for reply in replies

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kraft.chaos.checker.evidence import Partition, is_ok, span
 from kraft.chaos.checker.report import Findings, IsExcused, shown
-from kraft.chaos.history import Operation, Value
+from kraft.chaos.history import MARKER, Operation, Value
 
 
 @dataclass
@@ -101,7 +101,11 @@ class OrderJudge:
         ]
         if not kept:
             return
-        missed = [offset for offset in kept if not partition.may_be_gone(offset, self.is_excused)]
+        missed = [
+            offset
+            for offset in kept
+            if not partition.may_be_gone(offset, self.is_excused) and not self._was_marker(poll, offset)
+        ]
 
         def describe() -> tuple[str, list[Operation]]:
             told = (missed or kept)[0]
@@ -111,6 +115,10 @@ class OrderJudge:
             return text, [poll] if before is None else [before, poll]
 
         self.findings.add("poll-skip", partition.label, describe, excused=not missed)
+
+    def _was_marker(self, poll: Operation, offset: int) -> bool:
+        """Whether the poll saw a transaction's marker there, which faults took, so that the offset was given anew."""
+        return offset in poll.markers and self.is_excused(self.partition.key, offset, MARKER)
 
     def _may_be_compacted(self, offset: int) -> bool:
         """Whether compaction may have removed every value that was ever at this offset."""

@@ -266,6 +266,7 @@ class Workload(ABC):
         *,
         sought: bool = False,
         final: bool = False,
+        markers: Sequence[int] = (),
     ) -> None:
         """Enters a poll that is over, with its beginning: most polls find nothing and are not entered."""
         self.begun += 1
@@ -280,7 +281,9 @@ class Workload(ABC):
             final=final,
             sought=sought,
         )
-        history.complete(poll, OperationStatus.OK, now_s, records=records, next_offset=next_offset)
+        history.complete(
+            poll, OperationStatus.OK, now_s, records=records, next_offset=next_offset, markers=markers
+        )
         if records:
             self.acknowledged += 1
             self.newest_read_s[name] = now_s

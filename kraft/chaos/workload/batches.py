@@ -75,12 +75,16 @@ class Decoder:
         """By the CRC in its header: a batch's bytes from there on, its base offset, and its records."""
 
     def read(
-        self, records: memoryview, position: int, aborted: Sequence[AbortedTransaction] = ()
+        self,
+        records: memoryview,
+        position: int,
+        aborted: Sequence[AbortedTransaction] = (),
+        markers: list[int] | None = None,
     ) -> tuple[list[tuple[int, Value]], int]:
         """Offset and value of all records from offset `position` on, in order, and the offset to read on from.
 
-        The records of the `aborted` transactions are left out, and transactions' markers always. Raises
-        CorruptBatchError.
+        The records of the `aborted` transactions are left out, and transactions' markers always; `markers` gets their
+        offsets. Raises CorruptBatchError.
         """
         found: list[tuple[int, Value]] = []
         next_offset = position
@@ -93,6 +97,8 @@ class Decoder:
             if is_skipped or header.is_control:
                 verify_crc(records, start, header)
                 next_offset = behind
+                if header.is_control and markers is not None:
+                    markers.append(header.base_offset)
                 continue
             read = self._decode(records, start, header)
             found += (

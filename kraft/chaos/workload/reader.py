@@ -194,9 +194,12 @@ class Reader:
                 self._record(position, began_s, position.offset, ())
             return 0
         assert isinstance(data.records, memoryview)
+        markers: list[int] = []
         try:
             aborted = data.aborted_transactions or () if self.is_committed else ()
-            records, next_offset = self._workload.around.decoder.read(data.records, position.offset, aborted)
+            records, next_offset = self._workload.around.decoder.read(
+                data.records, position.offset, aborted, markers
+            )
         except CorruptBatchError as error:
             self._workload.around.verdicts.violated(
                 "corrupt-batch-served",
@@ -208,7 +211,7 @@ class Reader:
             return 0
         self._judge_end(broker, position, data, next_offset)
         before, position.offset = position.offset, next_offset
-        self._record(position, began_s, before, records)
+        self._record(position, began_s, before, records, markers)
         return 1
 
     def _judge_end(self, broker: int, position: Position, data: PartitionData, next_offset: int) -> None:
@@ -225,7 +228,12 @@ class Reader:
             )
 
     def _record(
-        self, position: Position, began_s: float, before: int, records: Sequence[tuple[int, Value]]
+        self,
+        position: Position,
+        began_s: float,
+        before: int,
+        records: Sequence[tuple[int, Value]],
+        markers: Sequence[int] = (),
     ) -> None:
         if self.is_committed:
             self._record_committed(position, before, records)
@@ -239,6 +247,7 @@ class Reader:
             position.offset,
             sought=position.sought,
             final=self._final,
+            markers=markers,
         )
         position.sought = False
 

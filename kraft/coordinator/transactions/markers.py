@@ -2,10 +2,11 @@
 
 A state machine that `kraft.broker.coordinators.transaction_markers` drives: effects of shards go in, requests for one
 broker each come out, and what became of them goes in again. Guarantees: a marker is sent to the leader of its partition
-until that acknowledges it, however long it takes, or its topic is gone; never after this broker's leadership of its
-shard ended. Of a broker that does not answer only its own partitions wait. Markers of all transactions that wait for a
-broker share requests; how many partitions a request has is bounded. What waits is bounded by what the shards hold: the
-newest end of each transactional id, and each of its partitions once. (Kafka's TransactionMarkerChannelManager.) Pure.
+until that acknowledges it, however long it takes, or needs none: its topic is gone, or it has seen a later epoch of the
+producer; never after this broker's leadership of its shard ended. Of a broker that does not answer only its own
+partitions wait. Markers of all transactions that wait for a broker share requests; how many partitions a request has is
+bounded. What waits is bounded by what the shards hold: the newest end of each transactional id, and each of its
+partitions once. (Kafka's TransactionMarkerChannelManager.) Pure.
 """
 
 from __future__ import annotations
@@ -121,16 +122,6 @@ class MarkerQueues:
         """This broker does not lead the shard any more: nothing that is not on its way yet is sent."""
         for key in [key for key in self._entries if key[0] == number]:
             self._remove(key)
-
-    def on_topics_deleted(self, names: Collection[str]) -> None:
-        """Their partitions need no marker any more, also where there are new topics of these names already: what
-        belonged to an old one could end the next transaction in the new one."""
-        for key, entry in list(self._entries.items()):
-            gone = {partition for partition in entry.places if partition.topic in names}
-            for partition in gone:
-                self._unqueue(key, partition, entry.places.pop(partition))
-            self._acknowledge(key, entry, gone)
-            self._forget_if_done(key, entry)
 
     def on_topics(self, names: Collection[str]) -> None:
         """Something changed with these topics: what waits for a partition of theirs goes where its leader is now, and

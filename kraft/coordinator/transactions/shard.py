@@ -415,17 +415,16 @@ class TransactionShard:
             self._go_on(transaction, now, decisions)
 
     def on_topics_deleted(self, names: Collection[str], now: Moment, decisions: Decisions) -> None:
-        """Their partitions leave all transactions."""
-        for transactional_id in list(self._unfinished):
+        """Their partitions leave all open transactions. Of one that ends, who writes its markers tells that they need
+        none: as long as one may be on its way, to a new topic of the name too, no other transaction begins."""
+        for transactional_id in self._unfinished:
             transaction = self._transactions[transactional_id]
-            gone = {partition for partition in transaction.partitions if partition.topic in names}
-            if not gone:
+            if transaction.state is not State.ONGOING:
                 continue
-            transaction.partitions -= gone
-            if transaction.state is State.ONGOING:
+            gone = {partition for partition in transaction.partitions if partition.topic in names}
+            if gone:
+                transaction.partitions -= gone
                 self._write(transaction, decisions)
-            elif not transaction.partitions:
-                self._go_on(transaction, now, decisions)
 
     # -- time
 

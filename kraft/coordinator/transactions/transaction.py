@@ -86,7 +86,7 @@ class Transaction:
     prepared_ms: int = 0
     """Monotonic time when the outcome was decided, or the shard loaded."""
     is_overtaken: bool = False
-    """While it ends: a partition has seen a later epoch of the producer. Not in the log: who loads it asks there again."""
+    """While it ends: a partition has seen a later epoch of the producer. The log does not tell it."""
 
     # -- what it tells
 

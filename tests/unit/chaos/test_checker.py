@@ -603,6 +603,16 @@ class TestPolls:
         story.send("abcdef", 0)
         return story
 
+    def test_an_offset_that_held_a_marker_was_given_anew_if_the_marker_is_excused(self) -> None:
+        story = Story()
+        story.send("a", at=0)
+        story.poll("a", to=2).markers = (1,)
+        story.send("b", at=1)
+        story.read_finally("ab")
+        assert story.oracles() == {"poll-skip"}
+        assert story.oracles(gone=[(1, "")]) == set()
+        assert len(story.report(gone=[(1, "")]).excused) == 1
+
     def test_skip_between_two_polls(self, story: Story) -> None:
         story.poll("ab")
         story.poll("def", start=3)

@@ -331,7 +331,9 @@ async def test_a_shard_that_was_not_told_looks_at_what_there_is_though_nobody_as
     monkeypatch.setattr("kraft.coordinator.runtime.RETRY_S", 0.001)
     await world.loaded()
     world.log.refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    world.runtime.tell(KEY.partition, 1, lambda shard, now, decisions: pytest.fail("it cannot write what follows"))
+    world.runtime.tell(
+        KEY.partition, 1, lambda shard, now, decisions: pytest.fail("it cannot write what follows")
+    )
     world.log.refused = None
     await world.until(lambda: world.made[-1].loaded == 2)
 

@@ -190,26 +190,6 @@ def test_a_topic_that_is_gone_needs_no_marker() -> None:
     assert broker.told() == [{TopicPartition("never", 0)}]
 
 
-@pytest.mark.parametrize("state", ["waits", "in flight", "later", "without leader"])
-def test_a_topic_made_anew_gets_no_marker_of_the_old_one(state: str) -> None:
-    broker = Broker()
-    if state == "without leader":
-        broker.leaders[A0] = NOBODY
-    broker.send(A0, B0)
-    in_flight = broker.queues.take(1) if state in ("in flight", "later") else None
-    if state == "later":
-        assert in_flight is not None
-        broker.queues.fail(in_flight, 0)
-    broker.queues.on_topics_deleted({"a"})
-    broker.move(A0, 1)
-    assert broker.told() == [{A0}]
-    if state == "in flight":
-        assert in_flight is not None
-        broker.queues.answer(in_flight, [{A0: ErrorCode.REQUEST_TIMED_OUT}], 0)
-    broker.queues.on_time(BACKOFF_MAX_MS)
-    assert (broker.told(), broker.queues.ready()) == ([], [2])
-
-
 def test_the_end_of_a_leadership_drops_what_its_shard_sent() -> None:
     broker = Broker()
     broker.send(A0)
