@@ -53,7 +53,6 @@ PROPERTIES: Mapping[str, str] = {
     "offsets.commit.timeout.ms": "1500",
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.segment.bytes": "65536",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "group.min.session.timeout.ms": "500",
     "group.initial.rebalance.delay.ms": "300",
     "group.consumer.session.timeout.ms": "2000",
