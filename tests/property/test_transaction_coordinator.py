@@ -69,6 +69,7 @@ class TransactionalLife(RuleBasedStateMachine):
         """By the serial of the end: where its markers are written, or not needed."""
         self.read = 0
         self.histories: dict[str, list[Transaction]] = {}
+        """Also of ids that expired: an answer of before may be told together with that."""
 
     # What producers do
 
@@ -186,7 +187,6 @@ class TransactionalLife(RuleBasedStateMachine):
             history = self.histories.setdefault(name, [])
             if record.value is None:
                 assert history[-1].state in COMES_FROM[State.DEAD]
-                history.clear()
                 self.taken.pop(name, None)
                 continue
             after = Transaction.of_value(name, records.VALUE.decode(record.value))
