@@ -2,13 +2,16 @@
 
 Requests carry the leader epoch that the client knows (KIP-320). Knowledge of a partition never goes back to an older
 epoch, so a deposed leader is not believed. The client fetches stale metadata anew from another broker each time. Every
-wait is bounded (`retry.py`). One connection a broker; not for several threads. The planner in the driver and the slice
-reader in the executors call it.
+wait is bounded (`retry.py`), most of all the first: until a broker has answered, the address may be wrong. A broker
+that throttles is left alone for the time that it asks for (KIP-219). One connection a broker; not for several threads.
+The planners in the driver and the slice reader in the executors call it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Timer
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
@@ -22,27 +25,36 @@ from kraft.protocol.schemas.metadata import (
     MetadataResponseTopic,
 )
 from kraft.protocol.schemas.offsets import (
+    CONSUMER_REPLICA_ID,
+    EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from kraft.spark.connection import BlockingConnection, BrokerAddress
 from kraft.spark.errors import (
     ClusterUnavailableError,
-    KraftReadError,
+    ConnectorError,
     RequestFailedError,
     TopicChangedError,
     UnknownTopicError,
     UnsupportedBrokerError,
 )
 from kraft.spark.retry import Attempts, RetryPolicy
+from kraft.spark.security import Security
 from partitions.topic_partition import TopicPartition
 
 NO_LEADER = -1
 FETCH_MAX_WAIT_MS = 500
 FETCH_MIN_BYTES = 1
+_READ_COMMITTED = 1
+_MIN_TIMEOUT_S = 0.05
 
 R = TypeVar("R", bound=Message)
 
@@ -78,7 +90,7 @@ class TransientError(Exception):
     The client has already marked its knowledge of the partition as stale.
     """
 
-    def __init__(self, error: KraftReadError) -> None:
+    def __init__(self, error: ConnectorError) -> None:
         super().__init__(str(error))
         self.error = error
 
@@ -86,8 +98,22 @@ class TransientError(Exception):
 class ClusterClient:
     """Connects when it first needs to. Use it as a context manager, or call `close`."""
 
-    def __init__(self, bootstrap: Sequence[BrokerAddress], *, client_id: str, policy: RetryPolicy) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[BrokerAddress],
+        *,
+        client_id: str,
+        policy: RetryPolicy,
+        read_committed: bool = False,
+        security: Security = Security(),  # noqa: B008  # immutable
+    ) -> None:
         self.policy = policy
+        self._tls = security.context()
+        self._isolation_level = _READ_COMMITTED if read_committed else 0
+        self._answered = False
+        """Whether any broker ever did."""
+        self._muted: dict[BrokerAddress, float] = {}
+        """Until when brokers that throttle are left alone, by the policy's clock."""
         self._bootstrap = tuple(bootstrap)
         self._client_id = client_id
         self._brokers: dict[int, BrokerAddress] = {}
@@ -122,12 +148,39 @@ class ClusterClient:
         broker answers within the policy's budget.
         """
         wanted = None if names is None else sorted(set(names))
-        attempts = Attempts(self.policy)
-        while True:
-            try:
-                return self._ask_for_topics(wanted)
-            except TransientError as failure:
-                attempts.wait_or_raise(failure.error)
+        with self._said_to_be_trying():
+            attempts = Attempts(self.policy)
+            while True:
+                try:
+                    return self._ask_for_topics(wanted, within_s=self._left_for_first_answer(attempts))
+                except TransientError as failure:
+                    attempts.wait_or_raise(failure.error, within_s=self._left_for_first_answer(attempts))
+
+    @contextmanager
+    def _said_to_be_trying(self) -> Iterator[None]:
+        """Tells the user when no broker has answered for `notice_s`."""
+        if self._answered:
+            yield
+            return
+        addresses = ", ".join(map(str, self._bootstrap))
+        sentence = (
+            f"Still trying to reach {addresses} (kafka.bootstrap.servers);"
+            f" giving up after {self.policy.first_answer_s:g} s."
+        )
+        timer = Timer(self.policy.notice_s, self._tell, [sentence])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _tell(self, sentence: str) -> None:
+        if not self._answered:
+            self.policy.warn(sentence)
+
+    def _left_for_first_answer(self, attempts: Attempts) -> float | None:
+        return None if self._answered else self.policy.first_answer_s - attempts.lasted_s()
 
     def refresh(self, topic: str) -> TopicMetadata:
         """One attempt to learn a topic's state. Raises TransientError, RequestFailedError."""
@@ -147,12 +200,15 @@ class ClusterClient:
             )
         return leader
 
-    def _ask_for_topics(self, names: list[str] | None) -> dict[str, TopicMetadata]:
+    def _ask_for_topics(
+        self, names: list[str] | None, *, within_s: float | None = None
+    ) -> dict[str, TopicMetadata]:
         response = self._ask_any_broker(
             MetadataRequest(
                 topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
                 allow_auto_topic_creation=False,
-            )
+            ),
+            within_s,
         )
         self._brokers.update(
             {broker.node_id: BrokerAddress(broker.host, broker.port) for broker in response.brokers}
@@ -190,15 +246,16 @@ class ClusterClient:
         self._topics[name] = TopicMetadata(name, topic.topic_id, topic.is_internal, leaders)
         return self._topics[name]
 
-    def _ask_any_broker(self, request: MetadataRequest) -> MetadataResponse:
-        """Asks one broker after the other, another one first each time."""
+    def _ask_any_broker(self, request: MetadataRequest, within_s: float | None) -> MetadataResponse:
+        """Asks one broker after the other, another one first each time; takes about half of `within_s`."""
         addresses = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
         reasons = []
+        share_s = None if within_s is None else within_s / 2 / len(addresses)
         self._next_asked += 1
         for index in range(len(addresses)):
             address = addresses[(self._next_asked + index) % len(addresses)]
             try:
-                return self._call(address, request, MetadataResponse)
+                return self._call(address, request, MetadataResponse, timeout_s=share_s)
             except (OSError, ProtocolError) as error:
                 reasons.append(f"{address}: {error}")
         raise TransientError(
@@ -214,9 +271,9 @@ class ClusterClient:
         """The offset for a timestamp (ms; or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP of
         `kraft.protocol.schemas.offsets`) of each partition.
 
-        LATEST is the high watermark. For a time after the last record the offset is -1. Rides out
-        leader changes; raises ClusterUnavailableError when a partition stays without an answer for
-        the policy's budget, RequestFailedError.
+        LATEST is the high watermark, or for read_committed the last stable offset. For a time after the
+        last record the offset is -1. Rides out leader changes; raises ClusterUnavailableError when a
+        partition stays without an answer for the policy's budget, RequestFailedError.
         """
         answers: dict[TopicPartition, LeaderOffset] = {}
         attempts = Attempts(self.policy)
@@ -252,7 +309,9 @@ class ClusterClient:
             entry = ListOffsetsPartition(partition.partition, leader.epoch, wanted[partition])
             topics.setdefault(partition.topic, ListOffsetsTopic(partition.topic)).partitions.append(entry)
         request = ListOffsetsRequest(
-            topics=list(topics.values()), timeout_ms=int(self.policy.request_timeout_s * 1000)
+            isolation_level=self._isolation_level,
+            topics=list(topics.values()),
+            timeout_ms=int(self.policy.request_timeout_s * 1000),
         )
         try:
             response = self._call(self._brokers[broker_id], request, ListOffsetsResponse)
@@ -273,6 +332,38 @@ class ClusterClient:
             else:
                 failure = self._refused(partition, "list offsets", code)
         return failure
+
+    def end_of_epoch(self, partition: TopicPartition, epoch: int) -> tuple[int, int]:
+        """The largest leader epoch up to `epoch` in the leader's log, and the offset where it ends (KIP-320).
+
+        (-1, -1): the leader knows none. Rides out leader changes as `list_offsets` does.
+        """
+        attempts = Attempts(self.policy)
+        while True:
+            try:
+                answer = self._ask_end_of_epoch(partition, epoch)
+                return answer.leader_epoch, answer.end_offset
+            except TransientError as failure:
+                attempts.wait_or_raise(failure.error)
+
+    def _ask_end_of_epoch(self, partition: TopicPartition, epoch: int) -> EpochEndOffset:
+        leader = self.leader(partition)
+        entry = OffsetForLeaderPartition(partition.partition, leader.epoch, epoch)
+        request = OffsetForLeaderEpochRequest(
+            replica_id=CONSUMER_REPLICA_ID, topics=[OffsetForLeaderTopic(partition.topic, [entry])]
+        )
+        try:
+            response = self._call(self._brokers[leader.broker_id], request, OffsetForLeaderEpochResponse)
+        except (OSError, ProtocolError) as error:
+            raise self._unreachable(leader.broker_id, [partition], error) from error
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        for topic in response.topics:
+            for answer in topic.partitions:
+                if (topic.topic, answer.partition) == partition:
+                    code = ErrorCode.of(answer.error_code)
+                    if code is ErrorCode.NONE:
+                        return answer
+        raise self._refused(partition, "tell where an epoch ends", code)
 
     # ---- fetch
 
@@ -297,7 +388,6 @@ class ClusterClient:
                 partition,
                 TopicChangedError(
                     f"Topic {partition.topic} was deleted and created anew after this read was planned."
-                    " Run the read again to get the new topic."
                 ),
             )
         entry = FetchPartition(
@@ -311,6 +401,7 @@ class ClusterClient:
             max_wait_ms=FETCH_MAX_WAIT_MS,
             min_bytes=FETCH_MIN_BYTES,
             max_bytes=max_bytes,
+            isolation_level=self._isolation_level,
             topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[entry])],
         )
         try:
@@ -328,30 +419,97 @@ class ClusterClient:
                     return data
         raise self._refused(partition, "fetch", ErrorCode.UNKNOWN_SERVER_ERROR)
 
+    def polls(
+        self, wanted: Mapping[TopicPartition, tuple[bytes, int]], max_wait_ms: int
+    ) -> dict[int, FetchRequest]:
+        """By broker, a fetch that waits until one of these partitions (topic id, offset) has more.
+
+        Partitions without a leader, or of another topic by now, are left out.
+        """
+        requests: dict[int, FetchRequest] = {}
+        topics: dict[tuple[int, bytes], FetchTopic] = {}
+        for partition, (topic_id, offset) in wanted.items():
+            metadata = self._topics.get(partition.topic)
+            leader = None if metadata is None else metadata.leaders.get(partition.partition)
+            if (
+                metadata is None
+                or leader is None
+                or metadata.topic_id != topic_id
+                or partition in self._stale
+            ):
+                continue
+            request = requests.setdefault(
+                leader.broker_id,
+                FetchRequest(
+                    max_wait_ms=max_wait_ms,
+                    min_bytes=FETCH_MIN_BYTES,
+                    max_bytes=1,
+                    isolation_level=self._isolation_level,
+                ),
+            )
+            key = leader.broker_id, topic_id
+            if key not in topics:
+                topics[key] = FetchTopic(topic=partition.topic, topic_id=topic_id)
+                request.topics.append(topics[key])
+            topics[key].partitions.append(
+                FetchPartition(partition.partition, leader.epoch, offset, partition_max_bytes=1)
+            )
+        requests.pop(NO_LEADER, None)
+        return requests
+
+    def connect(self, broker_id: int) -> BlockingConnection:
+        """A connection of its own, which the caller closes. Raises OSError, ProtocolError."""
+        return self._connect(self._brokers[broker_id], None)
+
     def suspect(self, partition: TopicPartition) -> None:
         """Before the next request about the partition, its leader is asked for anew."""
         self._stale.add(partition)
 
     # ---- connections and failures
 
-    def _call(self, address: BrokerAddress, request: Message, answer: type[R]) -> R:
-        """One exchange on the kept connection, or on a new one. A failure closes the connection."""
-        connection = self._connections.get(address)
-        if connection is None:
-            connection = self._connections[address] = BlockingConnection(
-                address,
-                client_id=self._client_id,
-                connect_timeout_s=self.policy.connect_timeout_s,
-                request_timeout_s=self.policy.request_timeout_s,
-            )
-        try:
-            return connection.call(request, answer)
-        except (OSError, ProtocolError):
-            del self._connections[address]
-            connection.close()
-            raise
+    def _call(
+        self, address: BrokerAddress, request: Message, answer: type[R], *, timeout_s: float | None = None
+    ) -> R:
+        """One exchange on the kept connection, or on a new one. A failure closes the connection.
 
-    def _failed(self, partition: TopicPartition, error: KraftReadError) -> TransientError:
+        `timeout_s` bounds every wait for a broker of which nothing is known yet.
+        """
+        self._wait_while_muted(address)
+        connection = self._connections.get(address)
+        try:
+            if connection is None:
+                connection = self._connections[address] = self._connect(address, timeout_s)
+            response = connection.call(request, answer)
+        except (OSError, ProtocolError):
+            self._connections.pop(address, None)
+            if connection is not None:
+                connection.close()
+            raise
+        if not self._answered:
+            self._answered = True
+            connection.set_timeout(self.policy.request_timeout_s)
+        throttled_ms: int = getattr(response, "throttle_time_ms", 0)
+        if throttled_ms > 0:
+            self._muted[address] = self.policy.clock() + throttled_ms / 1000
+        return response
+
+    def _connect(self, address: BrokerAddress, timeout_s: float | None) -> BlockingConnection:
+        policy = self.policy
+        limit_s = policy.request_timeout_s if timeout_s is None else max(timeout_s, _MIN_TIMEOUT_S)
+        return BlockingConnection(
+            address,
+            client_id=self._client_id,
+            connect_timeout_s=min(policy.connect_timeout_s, limit_s),
+            request_timeout_s=min(policy.request_timeout_s, limit_s),
+            tls=self._tls,
+        )
+
+    def _wait_while_muted(self, address: BrokerAddress) -> None:
+        left_s = self._muted.pop(address, 0.0) - self.policy.clock()
+        if left_s > 0:
+            self.policy.sleep(min(left_s, self.policy.budget_s))
+
+    def _failed(self, partition: TopicPartition, error: ConnectorError) -> TransientError:
         self.suspect(partition)
         return TransientError(error)
 

@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,49 +15,63 @@ import pyarrow as pa
 
 from kraft.spark.record_fields import Int64s, MalformedRecordsError, RecordFields
 
+HEADERS = "headers"
 HEADER_STRUCT = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS_TYPE = pa.list_(pa.field("element", HEADER_STRUCT))
-_FIELDS = [
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("timestampType", pa.int32()),
-]
-SCHEMA = pa.schema(_FIELDS)
-SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS_TYPE)])
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": _TIMESTAMP,
+    "timestampType": pa.int32(),
+    HEADERS: HEADERS_TYPE,
+}
+COLUMN_NAMES = tuple(_TYPES)
 
 _MICROSECONDS = 1000
 _MAX_VARINT_BITS = 70
 _MIN_HEADER_BYTES = 2
 
 
-class ColumnBuilder:
-    """Builds the rows of one partition."""
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """The fields of these columns, in this order; all nullable, as Spark's source has them."""
+    return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
 
-    def __init__(self, topic: str, partition: int, *, include_headers: bool) -> None:
+
+class ColumnBuilder:
+    """Builds the rows of one partition: only the columns that are asked for."""
+
+    def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
         self._topic = topic.encode()
         self._partition = partition
-        self._include_headers = include_headers
-        self.schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+        self.schema = arrow_schema(columns)
 
     def build(self, buffer: bytes, fields: RecordFields) -> pa.RecordBatch:
         """One row a record; `fields` holds positions in `buffer`. Raises MalformedRecordsError."""
-        count = fields.row_count
-        columns = [
-            _binary(buffer, fields.key_starts, fields.key_ends),
-            _binary(buffer, fields.value_starts, fields.value_ends),
-            self._topics(count),
-            pa.array(np.full(count, self._partition, np.int32)),
-            pa.array(fields.offsets),
-            pa.array(fields.timestamps_ms * _MICROSECONDS).view(pa.timestamp("us", tz="UTC")),
-            pa.array(fields.timestamp_types),
-        ]
-        if self._include_headers:
-            columns.append(_headers(buffer, fields))
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        arrays = [self._column(name, buffer, fields) for name in self.schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(self, name: str, buffer: bytes, fields: RecordFields) -> pa.Array:
+        match name:
+            case "key":
+                return _binary(buffer, fields.key_starts, fields.key_ends)
+            case "value":
+                return _binary(buffer, fields.value_starts, fields.value_ends)
+            case "topic":
+                return self._topics(fields.row_count)
+            case "partition":
+                return pa.array(np.full(fields.row_count, self._partition, np.int32))
+            case "offset":
+                return pa.array(fields.offsets)
+            case "timestamp":
+                return pa.array(fields.timestamps_ms * _MICROSECONDS).view(_TIMESTAMP)
+            case "timestampType":
+                return pa.array(fields.timestamp_types)
+            case _:
+                return _headers(buffer, fields)
 
     def _topics(self, count: int) -> pa.Array:
         length = len(self._topic)

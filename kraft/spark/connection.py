@@ -8,6 +8,7 @@ connection is of no use any more; its owner, `client.py`, closes it.
 from __future__ import annotations
 
 import socket
+import ssl
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
@@ -35,6 +36,7 @@ _FIRST_USABLE_VERSION = {
     ApiKey.METADATA: 12,  # topic ids (KIP-516)
     ApiKey.LIST_OFFSETS: 4,  # current leader epoch (KIP-320)
     ApiKey.FETCH: 13,  # topics by id (KIP-516)
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 3,  # asked by consumers (KIP-320)
 }
 
 R = TypeVar("R", bound=Message)
@@ -54,16 +56,25 @@ class BlockingConnection:
     """Opens on construction; raises OSError, ProtocolError, or UnsupportedBrokerError."""
 
     def __init__(
-        self, address: BrokerAddress, *, client_id: str, connect_timeout_s: float, request_timeout_s: float
+        self,
+        address: BrokerAddress,
+        *,
+        client_id: str,
+        connect_timeout_s: float,
+        request_timeout_s: float,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = address
         self._client_id = client_id
         self._correlation_id = 0
+        self._sent: tuple[Message, int]
         self._versions: dict[int, tuple[int, int]] = {}
         self._socket = socket.create_connection((address.host, address.port), timeout=connect_timeout_s)
         try:
             self._socket.settimeout(request_timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=address.host)
             self._learn_versions()
         except BaseException:
             self._socket.close()
@@ -84,6 +95,10 @@ class BlockingConnection:
         """Idempotent."""
         self._socket.close()
 
+    def set_timeout(self, request_timeout_s: float) -> None:
+        """For all waits from now on."""
+        self._socket.settimeout(request_timeout_s)
+
     def call(self, request: Message, answer: type[R]) -> R:
         """Sends `request` and waits for its answer, of the class `answer`.
 
@@ -92,13 +107,17 @@ class BlockingConnection:
         """
         return self._exchange(request, self._version_of(request.API_KEY), answer)
 
-    def _exchange(self, request: Message, version: int, answer: type[R]) -> R:
-        self._correlation_id += 1
-        self._socket.sendall(
-            encode_request_frame(
-                request, version, correlation_id=self._correlation_id, client_id=self._client_id
-            )
-        )
+    def fileno(self) -> int:
+        """For waiting, with others, until `receive` has something to read."""
+        return self._socket.fileno()
+
+    def send(self, request: Message) -> None:
+        """The first half of `call`; `receive` is the second. One request at a time."""
+        self._send(request, self._version_of(request.API_KEY))
+
+    def receive(self, answer: type[R]) -> R:
+        """The answer to what was sent last."""
+        request, version = self._sent
         frame = self._receive_frame()
         correlation_id, position = decode_response_header(request.API_KEY, version, frame)
         if correlation_id != self._correlation_id:
@@ -109,6 +128,19 @@ class BlockingConnection:
         if not isinstance(response, answer):
             raise ProtocolError(f"the answer decoded to {type(response).__name__}, not {answer.__name__}")
         return response
+
+    def _exchange(self, request: Message, version: int, answer: type[R]) -> R:
+        self._send(request, version)
+        return self.receive(answer)
+
+    def _send(self, request: Message, version: int) -> None:
+        self._correlation_id += 1
+        self._sent = request, version
+        self._socket.sendall(
+            encode_request_frame(
+                request, version, correlation_id=self._correlation_id, client_id=self._client_id
+            )
+        )
 
     def _receive_frame(self) -> bytearray:
         head = self._receive(FRAME_LENGTH_BYTES)

@@ -1,9 +1,10 @@
 """Record batches v2 to the columns of Spark's Kafka source, a whole fetch at a time.
 
 Each record of the slice comes out exactly once, in order, and nothing outside of it; the rest is counted
-(`SliceAudit`). CRCs are checked. Bytes that are not sound batches, offsets that go back, or a batch written by a leader
-younger than the plan raise instead of yielding rows. Memory is bounded by the fetch and by MAX_DECOMPRESSED_BYTES a
-batch. `slice_reader.py` calls it.
+(`SliceAudit`). CRCs are checked. Bytes that are not sound batches, or offsets that go back, raise instead of yielding
+rows; so does a batch written by a leader younger than the plan, unless data loss is only warned of. A read_committed
+reader leaves out the batches of aborted transactions, as the broker names them (KIP-98). Memory is bounded by the fetch
+and by MAX_DECOMPRESSED_BYTES a batch. `slice_reader.py` calls it.
 
 No Python object is made per record. A Python loop only follows the chain of record lengths; numpy then reads each field
 of all records at once (`record_fields.py`), and Arrow copies keys and values into columns (`columns.py`).
@@ -11,26 +12,31 @@ of all records at once (`record_fields.py`), and Arrow copies keys and values in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from kraft.protocol.fetch import AbortedTransaction
 from kraft.spark.columns import ColumnBuilder
+from kraft.spark.data_loss import LossPolicy
 from kraft.spark.errors import CorruptDataError, DataLossError
 from kraft.spark.record_fields import BatchSpan, MalformedRecordsError, read_fields
 from partitions.records.batch import (
     HEADER_BYTES,
     BatchHeader,
     CorruptBatchError,
+    decode_records,
     parse_header,
     records_body,
     verify_crc,
 )
+from partitions.records.control import ControlType, decode_control_type
 
 MAX_DECOMPRESSED_BYTES = 256 << 20
 """A compressed batch that unfolds to more fails the read."""
+MAX_MARKER_BYTES = 1 << 10
 TARGET_ROWS_BYTES = 16 << 20
 """Decompressed batches are handed on to Spark in portions of about this size."""
 
@@ -44,10 +50,14 @@ class SliceAudit:
     """Transaction markers and the like."""
     gaps: int = 0
     """Offsets that hold nothing any more: compacted away."""
+    aborted: int = 0
+    """Records of aborted transactions, left out of a read_committed read."""
+    lost: int = 0
+    """Offsets skipped with a warning, since failOnDataLoss is false."""
 
     @property
     def offsets(self) -> int:
-        return self.records + self.control + self.gaps
+        return self.records + self.control + self.gaps + self.aborted + self.lost
 
 
 class _Pending(NamedTuple):
@@ -69,7 +79,15 @@ class SliceDecoder:
     """
 
     def __init__(
-        self, topic: str, partition: int, start: int, end: int, *, plan_epoch: int, include_headers: bool
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        plan_epoch: int,
+        columns: Sequence[str],
+        loss: LossPolicy,
     ) -> None:
         self.audit = SliceAudit()
         self.position = start
@@ -78,18 +96,33 @@ class SliceDecoder:
         self._start = start
         self._end = end
         self._plan_epoch = plan_epoch
-        self._include_headers = include_headers
-        self._columns = ColumnBuilder(topic, partition, include_headers=include_headers)
+        self._columns = ColumnBuilder(topic, partition, columns)
+        self._loss = loss
 
-    def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+    def skip_to(self, offset: int) -> None:
+        """Passes offsets that are lost, by at most the rest of the slice; what follows may be of any history."""
+        until = min(offset, self._end)
+        self.audit.lost += until - self.position
+        self.position = until
+        self.forget_history()
+
+    def forget_history(self) -> None:
+        """The records from here on need not continue those before."""
+        self.last_epoch = -1
+
+    def feed(
+        self, data: bytes, aborted: Sequence[AbortedTransaction] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Decodes what one fetch at `position` returned; a torn last batch is left for the next fetch.
+
+        `aborted`: the aborted transactions that the broker named in that answer, for a read_committed read.
 
         Exhaust the iterator: `position` and the audit are right only then. Raises CorruptDataError,
         DataLossError.
         """
         fetched_at = self.position
         try:
-            yield from self._feed(data)
+            yield from self._feed(data, _Aborted(aborted or ()))
         except (CorruptBatchError, MalformedRecordsError) as error:
             raise CorruptDataError(
                 f"{self._name}: the data fetched at offset {fetched_at} cannot be read: {error}."
@@ -104,14 +137,14 @@ class SliceDecoder:
             raise DataLossError(
                 f"{self._name}: the slice from {self._start} to {self._end} has {expected} offsets,"
                 f" but {self.audit.offsets} were accounted for: {self.audit.records} records,"
-                f" {self.audit.control} control records, {self.audit.gaps} gaps,"
+                f" {self.audit.control} control records, {self.audit.gaps} gaps, {self.audit.aborted} aborted,"
                 f" up to offset {self.position}."
             )
 
-    def _feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+    def _feed(self, data: bytes, aborted: _Aborted) -> Iterator[pa.RecordBatch]:
         pending: list[_Pending] = []
         from_offset, unfolded_bytes = self.position, 0
-        for position, header in _whole_batches(data):
+        for position, header in whole_batches(data):
             if header.next_offset <= self.position:
                 continue  # a broker may start with a batch that ends before the offset asked for
             if header.base_offset >= self._end:
@@ -121,7 +154,7 @@ class SliceDecoder:
             verify_crc(data, position, header)
             self._pass_gap(header.base_offset)
             self.last_epoch = header.partition_leader_epoch
-            if header.is_control or not header.record_count:
+            if aborted.hides(data, position, header) or header.is_control or not header.record_count:
                 self._pass_batch_without_rows(header)
                 continue
             body = None
@@ -138,12 +171,13 @@ class SliceDecoder:
 
     def _check_epoch(self, header: BatchHeader) -> None:
         if header.partition_leader_epoch > self._plan_epoch >= 0:
-            raise DataLossError(
+            self._loss.report(
                 f"{self._name}: offset {header.base_offset} was written again under leader epoch"
                 f" {header.partition_leader_epoch} after this read was planned under epoch"
                 f" {self._plan_epoch} up to offset {self._end}: committed records were truncated by an"
-                " unclean leader election. Run the read again to get what the partition holds now."
+                " unclean leader election."
             )
+            self._plan_epoch = header.partition_leader_epoch
         if header.partition_leader_epoch < self.last_epoch:
             raise CorruptDataError(
                 f"{self._name}: the batch at offset {header.base_offset} has leader epoch"
@@ -158,9 +192,12 @@ class SliceDecoder:
     def _pass_batch_without_rows(self, header: BatchHeader) -> None:
         next_offset = min(header.next_offset, self._end)
         offsets = next_offset - self.position
-        control = min(header.record_count, offsets)
-        self.audit.control += control
-        self.audit.gaps += offsets - control
+        records = min(header.record_count, offsets)
+        if header.is_control:
+            self.audit.control += records
+        else:
+            self.audit.aborted += records
+        self.audit.gaps += offsets - records
         self.position = next_offset
 
     def _decode(self, data: bytes, pending: list[_Pending], from_offset: int) -> Iterator[pa.RecordBatch]:
@@ -177,7 +214,36 @@ class SliceDecoder:
             yield self._columns.build(buffer, fields)
 
 
-def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+class _Aborted:
+    """Tells, batch after batch of one answer, which belong to aborted transactions."""
+
+    def __init__(self, transactions: Sequence[AbortedTransaction]) -> None:
+        self._to_come = sorted(transactions, key=lambda one: one.first_offset, reverse=True)
+        self._open: set[int] = set()
+        """Producers whose records are of an aborted transaction, up to its marker."""
+
+    def hides(self, data: bytes, position: int, header: BatchHeader) -> bool:
+        """Whether the batch is to be left out. Raises CorruptBatchError."""
+        while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
+            self._open.add(self._to_come.pop().producer_id)
+        if header.producer_id not in self._open or not header.is_transactional:
+            return False
+        if not header.is_control:
+            return True
+        for marker in decode_records(data, position, header, max_decompressed_bytes=MAX_MARKER_BYTES):
+            if _control_type(marker.key, position) is ControlType.ABORT:
+                self._open.discard(header.producer_id)
+        return False
+
+
+def _control_type(key: bytes | None, position: int) -> ControlType:
+    try:
+        return decode_control_type(key)
+    except ValueError as error:
+        raise CorruptBatchError(str(error), position) from error
+
+
+def whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each batch that is there in full.
 
     Brokers may tear the last batch off at the size limit (KIP-74), but never the only one.

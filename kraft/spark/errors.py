@@ -1,29 +1,29 @@
-"""The errors of a read. Every message is a sentence for the person who runs the Spark job.
+"""The errors of the connector. Every message is a sentence for the person who runs the Spark job.
 
 Spark shows only the text of an exception from a Python worker, so the text names the partition, the offsets and what to
-do. The source, the client, the decoder, the planner and the slice reader raise them.
+do. All modules here raise them.
 """
 
 from __future__ import annotations
 
 
-class KraftReadError(Exception):
+class ConnectorError(Exception):
     """Base of all errors of the connector."""
 
 
-class OptionError(KraftReadError, ValueError):
+class OptionError(ConnectorError, ValueError):
     """An option is missing, unknown, malformed, or contradicts another."""
 
 
-class UnsupportedOperationError(KraftReadError):
-    """The job asks for what the connector does not do: a stream, or a write."""
+class UnsupportedOperationError(ConnectorError):
+    """The job asks for what the connector does not do."""
 
 
-class UnsupportedBrokerError(KraftReadError):
+class UnsupportedBrokerError(ConnectorError):
     """A broker does not speak a version of the protocol that the connector needs."""
 
 
-class RequestFailedError(KraftReadError):
+class RequestFailedError(ConnectorError):
     """A broker refused a request for a reason that trying again does not change."""
 
 
@@ -31,17 +31,25 @@ class UnknownTopicError(RequestFailedError):
     """The brokers do not know the topic."""
 
 
-class ClusterUnavailableError(KraftReadError):
+class ClusterUnavailableError(ConnectorError):
     """No broker, or no leader of a partition, answered in the time that is given to leader changes."""
 
 
-class TopicChangedError(KraftReadError):
+class TopicChangedError(ConnectorError):
     """The topic was deleted, or deleted and created anew, after the read was planned."""
 
 
-class DataLossError(KraftReadError):
+class DataLossError(ConnectorError):
     """Records that belong to the read are gone: deleted by retention, or truncated."""
 
 
-class CorruptDataError(KraftReadError):
+class CorruptDataError(ConnectorError):
     """Bytes from a broker are not sound record batches, or hold what a column cannot carry."""
+
+
+class CheckpointError(ConnectorError):
+    """A stream's checkpoint holds an offset that is none of this format."""
+
+
+class WriteFailedError(ConnectorError):
+    """Records of a task could not be written; some may have been."""

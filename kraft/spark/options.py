@@ -1,8 +1,9 @@
-"""The options of `spark.read.format("kraft")`, read and checked before anything is asked of a broker.
+"""The options of `read` and `readStream` of format("kraft"), checked before anything is asked of a broker.
 
-Names and values are those of Spark's own Kafka source. An unsupported option that would change the result is refused
-with a sentence. One that only tunes Kafka's Java client is ignored, so that options can be kept when moving from
-format("kafka"). Spark compares the names of options without regard to case. `source.py` calls it.
+Names, values and precedence are those of Spark's own Kafka source, and what it refuses is refused. An unsupported
+option that would change the result is refused with a sentence. One that only tunes Kafka's Java client is ignored, so
+that options can be kept when moving from format("kafka"). Spark compares the names of options without regard to case.
+`source.py` calls it.
 """
 
 from __future__ import annotations
@@ -13,40 +14,88 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from kraft.spark.columns import COLUMN_NAMES, HEADERS
 from kraft.spark.connection import BrokerAddress
 from kraft.spark.errors import OptionError
+from kraft.spark.security import Security, parse_security
 from partitions.topic_partition import TopicPartition
 
 DEFAULT_CLIENT_ID = "kraft-spark"
 LATEST = -1
 EARLIEST = -2
+DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
 
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+_OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+OPTIONS_OF_STREAMS = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "groupIdForLag",
+)
 _OPTIONS = (
     "kafka.bootstrap.servers",
     *_SUBSCRIPTIONS,
     "startingOffsets",
-    "endingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    *_OF_BATCHES,
     "includeHeaders",
+    "columns",
     "minPartitions",
     "maxRecordsPerPartition",
+    "maxBytesPerPartition",
+    *OPTIONS_OF_STREAMS,
     "failOnDataLoss",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
+    "groupIdPrefix",
     "kafka.client.id",
+    "kafka.isolation.level",
+    "kafka.security.protocol",
 )
 _KNOWN = frozenset(name.lower() for name in _OPTIONS)
-_TUNING = frozenset(
-    ("fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms", "groupidprefix")
-)
-"""Of Spark's Kafka source: they tune its consumer and change no result."""
 _CLIENT_PREFIX = "kafka."
-_REFUSED_CLIENT_OPTIONS = ("kafka.sasl.", "kafka.ssl.")
-_ONLY_VALUE = MappingProxyType(
-    {"kafka.security.protocol": "plaintext", "kafka.isolation.level": "read_uncommitted"}
+_REFUSED = MappingProxyType(
+    {
+        "kafka.auto.offset.reset": "say where to begin with startingOffsets",
+        "kafka.key.deserializer": "keys are bytes; cast the column",
+        "kafka.value.deserializer": "values are bytes; cast the column",
+        "kafka.enable.auto.commit": "offsets live in the plan of a batch and in the checkpoint of a stream",
+        "kafka.interceptor.classes": "there is no Java consumer to intercept",
+    }
 )
-"""Options of Kafka's client that would change what is read: only the default can be honoured."""
+"""What Spark's own source refuses too, and what to do instead."""
+_UNITS_MS = MappingProxyType(
+    {"us": 0.001, "ms": 1, "": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+)
 
-OffsetSpec = int | Mapping[TopicPartition, int]
-"""LATEST or EARLIEST for every partition, or an offset, LATEST or EARLIEST for each."""
+
+@dataclass(frozen=True)
+class ByTimestamp:
+    """The first offset whose record is of this time (ms since 1970) or later, of all partitions or each its own."""
+
+    timestamps: int | Mapping[TopicPartition, int]
+    or_latest: bool
+    """Where no record is so late: the partition's end. Else that is an error."""
+
+
+OffsetSpec = int | Mapping[TopicPartition, int] | ByTimestamp
+"""LATEST or EARLIEST for every partition, an offset, LATEST or EARLIEST for each, or times."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """How much a micro-batch of a stream takes; None: no limit."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+    """After so long a batch runs with fewer than `min_offsets`."""
+    max_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,50 +108,88 @@ class ReadOptions:
     partitions: tuple[TopicPartition, ...] | None
     starting: OffsetSpec
     ending: OffsetSpec
-    include_headers: bool
+    columns: tuple[str, ...]
     min_partitions: int | None
     max_records_per_partition: int | None
+    max_bytes_per_partition: int | None
+    admission: Admission
+    fail_on_data_loss: bool
+    read_committed: bool
+    num_retries: int | None
+    """How often the driver asks for offsets before it gives up; None: only time bounds it."""
+    retry_interval_ms: int | None
+    poll_timeout_ms: int | None
+    """How long an executor waits for records without progress; None: the policy's budget."""
     client_id: str
+    group_id_for_lag: str | None
+    """The group that a stream reports its offsets to."""
+    security: Security
 
 
-def parse_options(given: Mapping[str, str]) -> ReadOptions:
+def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
     """Reads the options as Spark hands them over. Raises OptionError."""
     options = {name.lower(): value for name, value in given.items()}
-    _check_names(options)
-    if options.get("failondataloss", "true").strip().lower() != "true":
-        raise OptionError(
-            "failOnDataLoss can only be true: this source never skips records that are gone."
-            " To read what is left, run the read again."
-        )
+    check_names(options)
+    if streaming:
+        for name in _OF_BATCHES:
+            if name.lower() in options:
+                raise OptionError(f"Option {name} is for batches: a stream has no end.")
     topics, pattern, partitions = _subscription(options)
     return ReadOptions(
-        bootstrap=_bootstrap(options.get("kafka.bootstrap.servers", "")),
+        bootstrap=parse_bootstrap(options.get("kafka.bootstrap.servers", "")),
         topics=topics,
         pattern=pattern,
         partitions=partitions,
-        starting=_offsets(options, "startingOffsets", default=EARLIEST, refused=LATEST),
-        ending=_offsets(options, "endingOffsets", default=LATEST, refused=EARLIEST),
-        include_headers=_boolean(options, "includeHeaders"),
-        min_partitions=_positive(options, "minPartitions"),
-        max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
+        starting=_limit(options, "starting", default=LATEST if streaming else EARLIEST, streaming=streaming),
+        ending=_limit(options, "ending", default=LATEST, streaming=streaming),
+        columns=parse_columns(given),
+        min_partitions=_whole_number(options, "minPartitions", at_least=1),
+        max_records_per_partition=_whole_number(options, "maxRecordsPerPartition", at_least=1),
+        max_bytes_per_partition=_whole_number(options, "maxBytesPerPartition", at_least=1),
+        admission=_admission(options),
+        fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
+        read_committed=_word(options, "kafka.isolation.level", ("read_uncommitted", "read_committed"))
+        == "read_committed",
+        num_retries=_whole_number(options, "fetchOffset.numRetries", at_least=1),
+        retry_interval_ms=_whole_number(options, "fetchOffset.retryIntervalMs", at_least=0),
+        poll_timeout_ms=_whole_number(options, "kafkaConsumer.pollTimeoutMs", at_least=1),
         client_id=options.get("kafka.client.id") or DEFAULT_CLIENT_ID,
+        group_id_for_lag=options.get("groupidforlag", "").strip() or None,
+        security=parse_security(options),
     )
 
 
-def _check_names(options: Mapping[str, str]) -> None:
-    for name, value in options.items():
-        if name in _KNOWN or name in _TUNING:
+def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of the rows, in order: all but `headers`, all (`includeHeaders`), or those of `columns`."""
+    options = {name.lower(): value for name, value in given.items()}
+    include_headers = _boolean(options, "includeHeaders", default=False)
+    text = options.get("columns")
+    if text is None:
+        return tuple(name for name in COLUMN_NAMES if include_headers or name != HEADERS)
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in COLUMN_NAMES]
+    if unknown or len(set(names)) < len(names):
+        raise OptionError(f"columns must name some of {', '.join(COLUMN_NAMES)}, each once, not {text!r}.")
+    if include_headers and HEADERS not in names:
+        raise OptionError("includeHeaders is true, but columns does not name headers: leave one of them out.")
+    return tuple(names)
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """Refuses what is unknown, and what would change the result and is not done. Raises OptionError.
+
+    `options` have lower-case names. `security.py` has a word in those of encryption.
+    """
+    for name in options:
+        if name in _KNOWN:
             continue
         if not name.startswith(_CLIENT_PREFIX):
             raise OptionError(f"Unknown option {name}. The options are {', '.join(_OPTIONS)}.")
-        if name.startswith(_REFUSED_CLIENT_OPTIONS):
-            raise OptionError(f"Option {name} is not supported: the connector speaks PLAINTEXT only.")
-        only = _ONLY_VALUE.get(name)
-        if only is not None and value.strip().lower() != only:
-            raise OptionError(f"Option {name} can only be {only}, not {value!r}.")
+        if name in _REFUSED:
+            raise OptionError(f"Option {name} is not supported: {_REFUSED[name]}.")
 
 
-def _bootstrap(text: str) -> tuple[BrokerAddress, ...]:
+def parse_bootstrap(text: str) -> tuple[BrokerAddress, ...]:
     addresses = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         host, colon, port = item.rpartition(":")
@@ -130,7 +217,7 @@ def _subscription(
         return topics, None, None
     if name == "subscribePattern":
         try:
-            return None, re.compile(text), None
+            return None, re.compile(_given(text, "subscribePattern", "an expression")), None
         except re.error as error:
             raise OptionError(f"subscribePattern is not a regular expression: {error}.") from error
     partitions = tuple(dict.fromkeys(_assigned(text)))
@@ -149,32 +236,89 @@ def _assigned(text: str) -> Iterator[TopicPartition]:
             yield TopicPartition(topic, partition)
 
 
-def _offsets(options: Mapping[str, str], name: str, *, default: int, refused: int) -> OffsetSpec:
+def _given(text: str, name: str, what: str) -> str:
+    if not text.strip():
+        raise OptionError(f"Option {name} is empty: give {what}.")
+    return text.strip()
+
+
+def _limit(options: Mapping[str, str], side: str, *, default: int, streaming: bool) -> OffsetSpec:
+    """Where to start or end. One time for all goes before times by partition, and these before offsets."""
+    strategy = _word(options, "startingOffsetsByTimestampStrategy", ("error", "latest"))
+    or_latest = side == "ending" or strategy == "latest"
+    name = f"{side}Timestamp"
+    if name.lower() in options:
+        timestamp = _whole_number(options, name, at_least=0)
+        assert timestamp is not None
+        return ByTimestamp(timestamp, or_latest)
+    name = f"{side}OffsetsByTimestamp"
+    if name.lower() in options:
+        form = '{"topic":{"0":1700000000000}}'
+        timestamps = _by_partition(name, options[name.lower()], form, form)
+        for partition, timestamp in timestamps.items():
+            if timestamp < 0:
+                raise OptionError(f"{name}: {timestamp} is not a time in ms of {partition}.")
+        return ByTimestamp(timestamps, or_latest)
+    return _offsets(options, f"{side}Offsets", default=default, refused=_refused_offset(side, streaming))
+
+
+def _refused_offset(side: str, streaming: bool) -> int | None:
     """A batch cannot start at the end or end at the start, as in Spark's Kafka source."""
+    if streaming:
+        return None
+    return LATEST if side == "starting" else EARLIEST
+
+
+def _offsets(
+    options: Mapping[str, str], name: str, *, default: int, refused: int | None
+) -> int | Mapping[TopicPartition, int]:
     text = options.get(name.lower())
     if text is None:
         return default
     words = {"latest": LATEST, "earliest": EARLIEST}
     word = words.get(text.strip().lower())
     refusal = f"{name} of a batch read cannot be {'latest (-1)' if refused == LATEST else 'earliest (-2)'}."
-    if word == refused:
-        raise OptionError(refusal)
     if word is not None:
+        if word == refused:
+            raise OptionError(refusal)
         return word
-    offsets: dict[TopicPartition, int] = {}
     form = '{"topic":{"0":23,"1":-2}}'
-    for topic, partitions in _json_object(name, text, f"earliest, latest or {form}").items():
+    offsets = _by_partition(name, text, form, f"earliest, latest or {form}")
+    for partition, offset in offsets.items():
+        if offset < EARLIEST:
+            raise OptionError(f"{name}: {offset} is not an offset of {partition}.")
+        if offset == refused:
+            raise OptionError(f"{refusal} {partition} has {offset}.")
+    return offsets
+
+
+def _by_partition(name: str, text: str, form: str, forms: str) -> dict[TopicPartition, int]:
+    numbers: dict[TopicPartition, int] = {}
+    for topic, partitions in _json_object(name, text, forms).items():
         if not isinstance(partitions, dict):
             raise OptionError(f"{name} must be like {form}; {topic} has {partitions!r}.")
-        for partition, offset in partitions.items():
+        for partition, number in partitions.items():
             if not partition.isascii() or not partition.isdigit():
                 raise OptionError(f"{name}: {partition!r} is not a partition of {topic}.")
-            if not _is_whole_number(offset) or offset < EARLIEST:
-                raise OptionError(f"{name}: {offset!r} is not an offset of {topic}-{partition}.")
-            if offset == refused:
-                raise OptionError(f"{refusal} {topic}-{partition} has {offset}.")
-            offsets[TopicPartition(topic, int(partition))] = offset
-    return offsets
+            if not _is_whole_number(number):
+                what = "a time in ms" if name.endswith("ByTimestamp") else "an offset"
+                raise OptionError(f"{name}: {number!r} is not {what} of {topic}-{partition}.")
+            numbers[TopicPartition(topic, int(partition))] = number
+    return numbers
+
+
+def _admission(options: Mapping[str, str]) -> Admission:
+    limits = Admission(
+        max_offsets=_whole_number(options, "maxOffsetsPerTrigger", at_least=1),
+        min_offsets=_whole_number(options, "minOffsetsPerTrigger", at_least=1),
+        max_delay_ms=_duration_ms(options, "maxTriggerDelay", default=DEFAULT_MAX_TRIGGER_DELAY_MS),
+        max_bytes=_whole_number(options, "maxBytesPerTrigger", at_least=1),
+    )
+    if limits.min_offsets is not None and limits.min_offsets > (limits.max_offsets or limits.min_offsets):
+        raise OptionError(
+            f"minOffsetsPerTrigger, {limits.min_offsets}, is higher than maxOffsetsPerTrigger, {limits.max_offsets}."
+        )
+    return limits
 
 
 def _json_object(name: str, text: str, form: str) -> dict[str, object]:
@@ -191,17 +335,37 @@ def _is_whole_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _boolean(options: Mapping[str, str], name: str) -> bool:
-    value = options.get(name.lower(), "false").strip().lower()
+def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = options.get(name.lower(), str(default)).strip().lower()
     if value not in ("true", "false"):
         raise OptionError(f"{name} must be true or false, not {value!r}.")
     return value == "true"
 
 
-def _positive(options: Mapping[str, str], name: str) -> int | None:
+def _word(options: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+    """One of the words; the first is the default."""
+    value = options.get(name.lower(), words[0]).strip().lower()
+    if value not in words:
+        raise OptionError(f"{name} must be {' or '.join(words)}, not {value!r}.")
+    return value
+
+
+def _whole_number(options: Mapping[str, str], name: str, *, at_least: int) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
-    if not text.strip().isascii() or not text.strip().isdigit() or int(text) < 1:
-        raise OptionError(f"{name} must be a whole number above 0, not {text!r}.")
-    return int(text)
+    digits = text.strip()
+    if not digits.isascii() or not digits.isdigit() or not at_least <= int(digits) < 2**63:
+        raise OptionError(f"{name} must be a whole number from {at_least} on, not {text!r}.")
+    return int(digits)
+
+
+def _duration_ms(options: Mapping[str, str], name: str, *, default: int) -> int:
+    """A time as Spark writes it: `15m`, `30s`, `500ms`; without a unit milliseconds."""
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in _UNITS_MS:
+        raise OptionError(f"{name} must be a time such as 15m, 30s or 500ms, not {text!r}.")
+    return int(int(found[1]) * _UNITS_MS[found[2]])

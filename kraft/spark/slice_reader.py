@@ -1,13 +1,14 @@
 """Reads one slice of one partition from its leader, also when another broker leads by then.
 
 It yields every record of the slice exactly once, or raises: retention or truncation below the planned end, and a topic
-that was replaced, are errors and never a silent gap. It rides out leader changes, restarts and lagging brokers for the
+that was replaced, are errors, or warnings where the reader asked for that (`data_loss.py`), and never a silent gap. It
+rides out leader changes, restarts and lagging brokers for the
 policy's budget without progress. It runs in Spark's executors; `source.py` calls it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,11 +20,11 @@ from kraft.spark.client import (
     ClusterClient,
     TransientError,
 )
+from kraft.spark.data_loss import LossPolicy
 from kraft.spark.decode import SliceAudit, SliceDecoder
 from kraft.spark.errors import (
     ClusterUnavailableError,
-    DataLossError,
-    KraftReadError,
+    ConnectorError,
     TopicChangedError,
     UnknownTopicError,
 )
@@ -57,10 +58,12 @@ class SliceReader:
         client: ClusterClient,
         part: PartitionSlice,
         *,
-        include_headers: bool,
+        columns: Sequence[str],
+        loss: LossPolicy,
         fetch_max_bytes: int = FETCH_MAX_BYTES,
     ) -> None:
         self._client = client
+        self._loss = loss
         self._slice = part
         self._partition = TopicPartition(part.topic, part.partition)
         self._fetch_max_bytes = fetch_max_bytes
@@ -70,7 +73,8 @@ class SliceReader:
             part.start,
             part.end,
             plan_epoch=part.leader_epoch,
-            include_headers=include_headers,
+            columns=columns,
+            loss=loss,
         )
 
     @property
@@ -78,7 +82,7 @@ class SliceReader:
         return self._decoder.audit
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The slice's rows in the order of offsets. Raises a KraftReadError; see the module."""
+        """The slice's rows in the order of offsets. Raises a ConnectorError; see the module."""
         decoder = self._decoder
         attempts = Attempts(self._client.policy)
         while decoder.position < self._slice.end:
@@ -86,17 +90,30 @@ class SliceReader:
             try:
                 data = self._fetch()
             except TransientError as failure:
-                attempts.wait_or_raise(self._in_context(failure.error))
+                self._wait(attempts, failure.error)
                 continue
-            yield from decoder.feed(data)
+            if data is None:
+                continue
+            yield from decoder.feed(bytes(data.records), data.aborted_transactions)  # type: ignore[arg-type]
             if decoder.position > before:
                 attempts.progressed()
             else:
                 attempts.wait_or_raise(self._nothing(f"sends only records before offset {before}"))
         decoder.check_complete()
 
-    def _fetch(self) -> bytes:
-        """What the leader has at the decoder's position, at least one byte."""
+    def _wait(self, attempts: Attempts, error: ConnectorError) -> None:
+        """Before the next attempt. A topic that stays gone, or replaced, is the end of the slice."""
+        if isinstance(error, UnknownTopicError):
+            error = TopicChangedError(f"{self._slice}: the topic was deleted after this read was planned.")
+        try:
+            attempts.wait_or_raise(error)
+        except TopicChangedError as gone:
+            fact = f"{gone} The offsets from {self._decoder.position} on are gone."
+            self._loss.report(fact, TopicChangedError)
+            self._decoder.skip_to(self._slice.end)
+
+    def _fetch(self) -> PartitionData | None:
+        """What the leader has at the decoder's position, at least one byte; None: the position has moved."""
         offset = self._decoder.position
         answer = self._client.fetch(
             self._partition,
@@ -106,48 +123,50 @@ class SliceReader:
             max_bytes=self._fetch_max_bytes,
         )
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise self._out_of_range(offset)
-        self._check_not_truncated(answer, offset)
+            self._out_of_range(offset)
+            return None
+        if answer.diverging_epoch is not None:
+            self._loss.report(
+                f"{self._slice}: the records before offset {offset} were read under leader epoch"
+                f" {self._decoder.last_epoch}, but the leader's log departs from them at offset"
+                f" {answer.diverging_epoch.end_offset} (epoch {answer.diverging_epoch.epoch}): committed"
+                " records were truncated by an unclean leader election."
+            )
+            self._decoder.forget_history()
+            return None
         if answer.log_start_offset > offset:
-            raise self._deleted(offset, answer.log_start_offset)
+            self._deleted(offset, answer.log_start_offset)
+            return None
         if not answer.records:
             self._client.suspect(self._partition)
             reason = f"has nothing at offset {offset}, and its high watermark is {answer.high_watermark}"
             raise TransientError(self._nothing(reason))
-        return bytes(answer.records)  # type: ignore[arg-type]  # decoded answers hold a view
+        return answer
 
-    def _check_not_truncated(self, answer: PartitionData, offset: int) -> None:
-        diverging = answer.diverging_epoch
-        if diverging is not None:
-            raise DataLossError(
-                f"{self._slice}: the records before offset {offset} were read under leader epoch"
-                f" {self._decoder.last_epoch}, but the leader's log departs from them at offset"
-                f" {diverging.end_offset} (epoch {diverging.epoch}): committed records were truncated by"
-                " an unclean leader election. Run the read again to get what the partition holds now."
-            )
-
-    def _out_of_range(self, offset: int) -> Exception:
-        """Why an offset that was there when the read was planned is not any more."""
+    def _out_of_range(self, offset: int) -> None:
+        """An offset that was there when the read was planned is not any more."""
         earliest, latest = (
             self._client.list_offsets({self._partition: timestamp})[self._partition].offset
             for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
         )
         if offset < earliest:
-            return self._deleted(offset, earliest)
-        if offset > latest:
-            return DataLossError(
+            self._deleted(offset, earliest)
+        elif offset > latest:
+            self._loss.report(
                 f"{self._slice}: offset {offset} is beyond the partition's end, which is {latest} now:"
-                " committed records were truncated by an unclean leader election. Run the read again to"
-                " get what the partition holds now."
+                " committed records were truncated by an unclean leader election."
             )
-        return TransientError(self._nothing(f"refuses offset {offset}"))
+            self._decoder.skip_to(self._slice.end)
+        else:
+            raise TransientError(self._nothing(f"refuses offset {offset}"))
 
-    def _deleted(self, offset: int, earliest: int) -> DataLossError:
-        return DataLossError(
+    def _deleted(self, offset: int, earliest: int) -> None:
+        self._loss.report(
             f"{self._slice}: the offsets from {offset} up to {earliest} were deleted (by retention, or by"
-            " a user) after this read was planned. Run the read again, and before the data expires:"
-            " raise retention.ms or retention.bytes of the topic if reads take that long."
+            " a user) after this read was planned. Read before the data expires: raise retention.ms or"
+            " retention.bytes of the topic if reads take that long."
         )
+        self._decoder.skip_to(earliest)
 
     def _nothing(self, what: str) -> ClusterUnavailableError:
         return ClusterUnavailableError(
@@ -155,8 +174,3 @@ class SliceReader:
             " The partition may have lost records in an unclean leader election, or have none left at"
             " the end of the slice (compaction)."
         )
-
-    def _in_context(self, error: KraftReadError) -> KraftReadError:
-        if isinstance(error, UnknownTopicError):
-            return TopicChangedError(f"{self._slice}: the topic was deleted after this read was planned.")
-        return error

@@ -1,59 +1,29 @@
-"""Spark's entry: `spark.read.format("kraft")`, a Python data source for batch reads.
+"""Spark's entry: `format("kraft")`, a Python data source that reads and writes batches and streams.
 
 The columns are those of Spark's own Kafka source. One `load()` is one cut of all partitions (`plan.py`), and each
-offset of it is read exactly once (`slice_reader.py`), or the job fails. Streams and writes end in a sentence. Spark
-makes the source and plans in a Python process beside the driver, and reads in the executors' Python workers, each with
-its own copy of the reader: nothing is shared but what is pickled. The format registers itself through the top-level
-package `pyspark_kraft`.
+offset of it is read exactly once (`slice_reader.py`), or the job fails. `stream.py` reads streams, `writer.py` writes.
+Spark makes the source and plans in a Python process beside the driver; it reads and writes in the executors' Python
+workers, each with its own copy of the reader: nothing is shared but what is pickled. The format registers itself
+through the top-level package `pyspark_kraft`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
-from kraft.spark.client import ClusterClient
-from kraft.spark.errors import OptionError, UnsupportedOperationError
-from kraft.spark.options import ReadOptions, parse_options
+from kraft.spark.data_loss import LOGGER, REPEAT_LOAD, LossPolicy
+from kraft.spark.errors import UnsupportedOperationError
+from kraft.spark.options import OPTIONS_OF_STREAMS, ReadOptions, parse_columns, parse_options
 from kraft.spark.plan import plan
-from kraft.spark.retry import RetryPolicy
-from kraft.spark.slice_reader import SliceReader
-
-_COLUMNS = (
-    ("key", BinaryType()),
-    ("value", BinaryType()),
-    ("topic", StringType()),
-    ("partition", IntegerType()),
-    ("offset", LongType()),
-    ("timestamp", TimestampType()),
-    ("timestampType", IntegerType()),
-)
-_NO_STREAMS = (
-    "Format kraft reads batches only: use spark.read; a stream can be read with Spark's own format kafka."
-)
-_NO_WRITES = "Format kraft only reads: write with Spark's own format kafka, or with a Kafka producer."
-_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-
-
-def source_schema(*, include_headers: bool) -> StructType:
-    """The columns of Spark's Kafka source: names, types and nullability."""
-    fields = [StructField(name, kind) for name, kind in _COLUMNS]
-    if include_headers:
-        fields.append(StructField("headers", _HEADERS))
-    return StructType(fields)
+from kraft.spark.reading import driver_client, read_slice
+from kraft.spark.schema import check_schema, source_schema
+from kraft.spark.stream import KraftStreamReader
+from kraft.spark.write_options import WriteOptions, parse_write_options
+from kraft.spark.writer import KraftStreamWriter, KraftWriter, check_columns, check_reachable
 
 
 class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not checked
@@ -64,33 +34,33 @@ class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not check
         return "kraft"
 
     def schema(self) -> StructType:
-        return source_schema(include_headers=parse_options(self.options).include_headers)
+        return source_schema(parse_columns(self.options))
 
     def reader(self, schema: StructType) -> KraftReader:
         options = parse_options(self.options)
-        if schema != source_schema(include_headers=options.include_headers):
-            raise OptionError(
-                "The columns of format kraft are given: leave .schema(…) out, and select or cast afterwards."
-            )
+        check_schema(schema, options.columns)
+        for name in OPTIONS_OF_STREAMS:
+            if name.lower() in {given.lower() for given in self.options}:
+                LOGGER.warning("Option %s has no effect on a batch read.", name)
         return KraftReader(options)
 
-    def streamReader(self, schema: StructType) -> NoStreams:
-        return NoStreams()
+    def streamReader(self, schema: StructType) -> KraftStreamReader:
+        return KraftStreamReader(self.options, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise UnsupportedOperationError(_NO_WRITES)
+    def writer(self, schema: StructType, overwrite: bool) -> KraftWriter:
+        if overwrite:
+            raise UnsupportedOperationError("A topic cannot be overwritten: use .mode('append').")
+        return KraftWriter(self._write_options(schema))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise UnsupportedOperationError(_NO_WRITES)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KraftStreamWriter:
+        """The output mode complete appends all rows each time, as with Spark's own sink."""
+        return KraftStreamWriter(self._write_options(schema))
 
-
-class NoStreams(DataSourceStreamReader):  # type: ignore[misc]  # pyspark is not checked
-    """Refuses when it is asked, not when it is made: Spark would cover what is raised then with a fault of its own."""
-
-    def _refuse(self, *_: object) -> NoReturn:
-        raise UnsupportedOperationError(_NO_STREAMS)
-
-    initialOffset = latestOffset = partitions = read = _refuse
+    def _write_options(self, schema: StructType) -> WriteOptions:
+        options = parse_write_options(self.options)
+        check_columns(schema, options.topic)
+        check_reachable(options)
+        return options
 
 
 class KraftReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not checked
@@ -98,18 +68,14 @@ class KraftReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not che
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._loss = LossPolicy(fail=options.fail_on_data_loss, advice=REPEAT_LOAD)
 
     def partitions(self) -> list[InputPartition]:
         """One per slice. Nothing to read gives an empty list, of which Spark makes one `None`."""
-        with self._client() as client:
-            return [InputPartition(part) for part in plan(client, self._options)]
+        with driver_client(self._options) as client:
+            return [InputPartition(part) for part in plan(client, self._options, self._loss)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:
             return
-        with self._client() as client:
-            reader = SliceReader(client, partition.value, include_headers=self._options.include_headers)
-            yield from reader.batches()
-
-    def _client(self) -> ClusterClient:
-        return ClusterClient(self._options.bootstrap, client_id=self._options.client_id, policy=RetryPolicy())
+        yield from read_slice(self._options, self._loss, partition.value)

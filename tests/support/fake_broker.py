@@ -1,7 +1,7 @@
 """A cluster of threaded brokers that serves batches from memory, for readers: no log, no replication.
 
-`FakeCluster` listens on one loopback port a broker and answers ApiVersions, Metadata, ListOffsets and
-Fetch by Kafka's rules (leader, leader epoch, topic id, offset range). Tests move leaders, stop
+`FakeCluster` listens on one loopback port a broker and answers ApiVersions, Metadata, ListOffsets,
+OffsetForLeaderEpoch and Fetch by Kafka's rules (leader, leader epoch, topic id, offset range). Tests move leaders, stop
 brokers, cut logs, and script errors; `requests` tells what was asked.
 """
 
@@ -24,6 +24,7 @@ from kraft.protocol import (
     encode_response_frame,
 )
 from kraft.protocol.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -45,7 +46,11 @@ from kraft.protocol.schemas.offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
+from kraft.protocol.schemas.offsets import EpochEndOffset as EpochEnd
 from partitions.records.batch import parse_header
 from partitions.records.builder import RecordTuple, build_batch
 
@@ -63,6 +68,10 @@ class FakePartition:
     log_start_offset: int = 0
     high_watermark: int | None = None
     """None: the log end offset."""
+    last_stable_offset: int | None = None
+    """None: the high watermark."""
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    """Producer id, first offset and offset of the marker of each aborted transaction."""
 
     @property
     def log_end_offset(self) -> int:
@@ -71,6 +80,16 @@ class FakePartition:
     @property
     def end(self) -> int:
         return self.log_end_offset if self.high_watermark is None else self.high_watermark
+
+    def readable_end(self, isolation_level: int) -> int:
+        stable = self.last_stable_offset
+        return self.end if stable is None or not isolation_level else min(stable, self.end)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to this one in the log, and where it ends."""
+        headers = [parse_header(batch) for batch in self.batches]
+        known = [header for header in headers if header.partition_leader_epoch <= epoch]
+        return (known[-1].partition_leader_epoch, known[-1].next_offset) if known else (-1, -1)
 
     def append(self, records: Sequence[RecordTuple], *, gap: int = 0, **batch: Any) -> int:
         """Adds a batch `gap` offsets after the end; returns its base offset."""
@@ -159,6 +178,8 @@ class FakeCluster:
                 return self._metadata(broker_id, request, error)
             if isinstance(request, ListOffsetsRequest):
                 return self._list_offsets(broker_id, request, error)
+            if isinstance(request, OffsetForLeaderEpochRequest):
+                return self._ends_of_epochs(broker_id, request, error)
             if isinstance(request, FetchRequest):
                 return self._fetch(broker_id, request, error)
         return ApiVersionsResponse(
@@ -211,10 +232,28 @@ class FakeCluster:
                 answer = ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=code)
                 if code is ErrorCode.NONE:
                     answer.leader_epoch = partition.leader_epoch
-                    answer.offset, answer.timestamp = _offset_for(partition, entry.timestamp)
+                    answer.offset, answer.timestamp = _offset_for(
+                        partition, entry.timestamp, request.isolation_level
+                    )
                 answers.append(answer)
             topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
         return ListOffsetsResponse(topics=topics)
+
+    def _ends_of_epochs(
+        self, broker_id: int, request: OffsetForLeaderEpochRequest, error: ErrorCode | None
+    ) -> OffsetForLeaderEpochResponse:
+        topics = []
+        for asked in request.topics:
+            answers = []
+            for entry in asked.partitions:
+                partition = self.topics[asked.topic].partitions[entry.partition]
+                code = error or _leader_error(partition, broker_id, entry.current_leader_epoch)
+                answer = EpochEnd(error_code=code, partition=entry.partition)
+                if code is ErrorCode.NONE:
+                    answer.leader_epoch, answer.end_offset = partition.end_of_epoch(entry.leader_epoch)
+                answers.append(answer)
+            topics.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
+        return OffsetForLeaderEpochResponse(topics=topics)
 
     def _fetch(self, broker_id: int, request: FetchRequest, error: ErrorCode | None) -> FetchResponse:
         responses = []
@@ -227,7 +266,7 @@ class FakeCluster:
                 if error is not None or topic is None:
                     data.error_code = error or ErrorCode.UNKNOWN_TOPIC_ID
                 else:
-                    _read(topic.partitions[entry.partition], broker_id, entry, data)
+                    _read(topic.partitions[entry.partition], broker_id, entry, data, request.isolation_level)
                 answers.append(data)
             responses.append(FetchableTopicResponse(topic_id=asked.topic_id, partitions=answers))
         return FetchResponse(responses=responses)
@@ -241,10 +280,10 @@ def _leader_error(partition: FakePartition, broker_id: int, epoch: int) -> Error
     return ErrorCode.NONE if partition.leader == broker_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def _offset_for(partition: FakePartition, timestamp: int) -> tuple[int, int]:
+def _offset_for(partition: FakePartition, timestamp: int, isolation_level: int) -> tuple[int, int]:
     """By batches' largest timestamps: good enough for tests."""
     if timestamp == LATEST_TIMESTAMP:
-        return partition.end, -1
+        return partition.readable_end(isolation_level), -1
     if timestamp == EARLIEST_TIMESTAMP:
         return partition.log_start_offset, -1
     for batch in partition.batches:
@@ -254,17 +293,18 @@ def _offset_for(partition: FakePartition, timestamp: int) -> tuple[int, int]:
     return -1, -1
 
 
-def _read(partition: FakePartition, broker_id: int, entry: Any, data: PartitionData) -> None:
+def _read(
+    partition: FakePartition, broker_id: int, entry: Any, data: PartitionData, isolation_level: int
+) -> None:
     data.error_code = _leader_error(partition, broker_id, entry.current_leader_epoch)
     if data.error_code:
         return
-    data.high_watermark = data.last_stable_offset = partition.end
+    data.high_watermark = partition.end
+    data.last_stable_offset = partition.readable_end(1)
     data.log_start_offset = partition.log_start_offset
     if entry.last_fetched_epoch >= 0:
-        headers = [parse_header(batch) for batch in partition.batches]
-        known = [header for header in headers if header.partition_leader_epoch <= entry.last_fetched_epoch]
-        end = known[-1].next_offset if known else 0
-        epoch = known[-1].partition_leader_epoch if known else -1
+        epoch, end = partition.end_of_epoch(entry.last_fetched_epoch)
+        end = max(end, 0)
         if epoch < entry.last_fetched_epoch or end < entry.fetch_offset:
             data.diverging_epoch = EpochEndOffset(epoch, end)
             return
@@ -274,13 +314,21 @@ def _read(partition: FakePartition, broker_id: int, entry: Any, data: PartitionD
     records = bytearray()
     for batch in partition.batches:
         header = parse_header(batch)
-        if header.next_offset <= entry.fetch_offset or header.next_offset > partition.end:
+        if header.next_offset <= entry.fetch_offset or header.next_offset > partition.readable_end(
+            isolation_level
+        ):
             continue
         if records and len(records) + len(batch) > entry.partition_max_bytes:
             records += batch[: entry.partition_max_bytes - len(records)]  # torn, as Kafka's may be
             break
         records += batch
     data.records = bytes(records)
+    if isolation_level:
+        data.aborted_transactions = [
+            AbortedTransaction(producer_id, first)
+            for producer_id, first, marker in partition.aborted
+            if marker >= entry.fetch_offset
+        ]
 
 
 class _Listener:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
 from kraft.protocol import ApiKey, ErrorCode, Message
 from kraft.protocol.schemas.metadata import MetadataRequest
-from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListOffsetsRequest
+from kraft.protocol.schemas.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
 from kraft.spark.client import ClusterClient
 from kraft.spark.connection import BrokerAddress
 from kraft.spark.errors import (
@@ -18,6 +24,7 @@ from kraft.spark.errors import (
     UnknownTopicError,
     UnsupportedBrokerError,
 )
+from kraft.spark.options import parse_bootstrap
 from kraft.spark.retry import RetryPolicy
 from partitions.topic_partition import TopicPartition
 from tests.support.fake_broker import FakeCluster, FakePartition, FakeTopic
@@ -131,7 +138,108 @@ def test_no_broker_at_all(cluster: FakeCluster, connect: Connect, waiting: Waiti
         ClusterUnavailableError, match=r"No broker answers .*refused.*kafka\.bootstrap\.servers"
     ):
         client.topics(["orders"])
+    assert waiting.now == pytest.approx(14)
+
+
+def test_once_a_broker_has_answered_all_may_be_away_for_longer(
+    cluster: FakeCluster, connect: Connect, waiting: Waiting
+) -> None:
+    cluster.create_topic("orders")
+    client = connect()
+    client.topics(["orders"])
+    for broker_id in (1, 2, 3):
+        cluster.stop(broker_id)
+    with pytest.raises(ClusterUnavailableError, match="No broker answers"):
+        client.topics(["orders"])
     assert waiting.now == pytest.approx(60)
+
+
+def test_a_silent_server_is_said_to_be_tried_and_then_given_up() -> None:
+    """It accepts and never answers; the notice comes while the first attempt still waits."""
+    said = threading.Event()
+    sentences = []
+
+    def warn(sentence: str) -> None:
+        sentences.append(sentence)
+        said.set()
+
+    policy = RetryPolicy(first_answer_s=1.0, notice_s=0.01, warn=warn)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        client = ClusterClient([BrokerAddress("127.0.0.1", port)], client_id="test", policy=policy)
+        with pytest.raises(ClusterUnavailableError, match=f"127.0.0.1:{port}: timed out"):
+            client.topics(["orders"])
+    assert said.wait(10)
+    assert sentences == [
+        f"Still trying to reach 127.0.0.1:{port} (kafka.bootstrap.servers); giving up after 1 s."
+    ]
+
+
+def test_a_server_that_answers_is_not_said_to_be_tried(cluster: FakeCluster) -> None:
+    cluster.create_topic("orders")
+    sentences: list[str] = []
+    (address,) = parse_bootstrap(cluster.bootstrap.split(",")[0])
+    with ClusterClient(
+        [address], client_id="test", policy=RetryPolicy(notice_s=0.0, warn=sentences.append)
+    ) as client:
+        client.topics(["orders"])
+        client.topics(["orders"])
+    assert len(sentences) <= 1  # the first answer may be later than no time at all
+
+
+def test_attempts_are_counted_where_the_user_says_so(cluster: FakeCluster, waiting: Waiting) -> None:
+    cluster.create_topic("orders", leaders=(-1,))
+    policy = replace(waiting.policy(), max_attempts=3, first_backoff_s=2.0, max_backoff_s=2.0)
+    with ClusterClient(parse_bootstrap(cluster.bootstrap), client_id="test", policy=policy) as client:
+        client.topics(["orders"])
+        with pytest.raises(ClusterUnavailableError, match="orders-0 has no leader"):
+            client.list_offsets({ZERO: LATEST_TIMESTAMP})
+    assert waiting.now == pytest.approx(4)
+
+
+def test_a_broker_that_throttles_is_left_alone(
+    cluster: FakeCluster, connect: Connect, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("orders")
+    answer = cluster.answer
+
+    def throttled(broker_id: int, request: Message) -> Message:
+        response = answer(broker_id, request)
+        if isinstance(response, ListOffsetsResponse):
+            response.throttle_time_ms = 2500
+        return response
+
+    monkeypatch.setattr(cluster, "answer", throttled)
+    client = connect()
+    client.list_offsets({ZERO: LATEST_TIMESTAMP})
+    assert waiting.now == 0
+    client.list_offsets({ZERO: LATEST_TIMESTAMP})
+    assert waiting.now == pytest.approx(2.5)
+
+
+def test_where_an_epoch_ends(cluster: FakeCluster, connect: Connect) -> None:
+    partition = cluster.create_topic("orders", leaders=(1,)).partitions[0]
+    client = connect()
+    assert client.end_of_epoch(ZERO, 3) == (-1, -1)
+    partition.append([(0, None, b"a", ())])
+    partition.move(2)
+    partition.append([(0, None, b"b", ())])
+    assert client.end_of_epoch(ZERO, 0) == (0, 1)
+    assert client.end_of_epoch(ZERO, 5) == (1, 2)
+
+
+def test_read_committed_ends_at_the_last_stable_offset(cluster: FakeCluster) -> None:
+    partition = cluster.create_topic("orders").partitions[0]
+    partition.append([(0, None, b"a", ()), (0, None, b"b", ())])
+    partition.last_stable_offset = 1
+    for committed, end in ((False, 2), (True, 1)):
+        with ClusterClient(
+            parse_bootstrap(cluster.bootstrap),
+            client_id="test",
+            policy=RetryPolicy(),
+            read_committed=committed,
+        ) as client:
+            assert client.list_offsets({ZERO: LATEST_TIMESTAMP})[ZERO].offset == end
 
 
 def test_an_unknown_topic_fails_sooner(cluster: FakeCluster, connect: Connect, waiting: Waiting) -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft.spark.columns import SCHEMA, SCHEMA_WITH_HEADERS
+from kraft.spark.columns import COLUMN_NAMES, arrow_schema
+from kraft.spark.data_loss import LossPolicy
 from kraft.spark.decode import SliceDecoder
 from kraft.spark.errors import CorruptDataError, DataLossError
 from partitions.records.batch import decode_records, iter_batches, stamp_log_append_time
@@ -22,8 +23,19 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_BYTES = 1 << 24
 
 
+PLAIN = COLUMN_NAMES[:-1]
+
+
 def decoder(start: int, end: int, *, plan_epoch: int = 5, headers: bool = False) -> SliceDecoder:
-    return SliceDecoder("orders", 3, start, end, plan_epoch=plan_epoch, include_headers=headers)
+    return SliceDecoder(
+        "orders",
+        3,
+        start,
+        end,
+        plan_epoch=plan_epoch,
+        columns=COLUMN_NAMES if headers else PLAIN,
+        loss=LossPolicy(),
+    )
 
 
 def rows(batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
@@ -112,7 +124,7 @@ def test_rows_are_those_of_the_record_decoder(
     slice_decoder = decoder(start, end, headers=headers)
     batches = list(slice_decoder.feed(raw))
     assert rows(batches) == expected(raw, start, end, headers=headers)
-    assert all(batch.schema.equals(SCHEMA_WITH_HEADERS if headers else SCHEMA) for batch in batches)
+    assert all(batch.schema.equals(arrow_schema(COLUMN_NAMES if headers else PLAIN)) for batch in batches)
     for batch in batches:
         batch.validate(full=True)
     slice_decoder.check_complete()
@@ -141,11 +153,11 @@ def test_long_batches_of_one_size_of_many_and_of_both(codec: int) -> None:
 
 def test_columns_are_exactly_what_spark_expects() -> None:
     types = pytest.importorskip("pyspark.sql.pandas.types")
-    from kraft.spark.source import source_schema
+    from kraft.spark.schema import source_schema
 
-    for include, schema in ((False, SCHEMA), (True, SCHEMA_WITH_HEADERS)):
-        wanted = types.to_arrow_schema(source_schema(include_headers=include), timezone="UTC")
-        assert wanted.equals(schema), wanted
+    for columns in (PLAIN, COLUMN_NAMES, ("value", "offset")):
+        wanted = types.to_arrow_schema(source_schema(columns), timezone="UTC")
+        assert wanted.equals(arrow_schema(columns)), wanted
 
 
 def test_a_fetch_torn_in_its_last_batch_is_continued_by_the_next() -> None:

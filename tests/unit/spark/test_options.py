@@ -8,7 +8,8 @@ import pytest
 
 from kraft.spark.connection import BrokerAddress
 from kraft.spark.errors import OptionError
-from kraft.spark.options import EARLIEST, LATEST, ReadOptions, parse_options
+from kraft.spark.options import EARLIEST, LATEST, Admission, ByTimestamp, ReadOptions, parse_options
+from kraft.spark.security import Security
 from partitions.topic_partition import TopicPartition
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -27,10 +28,19 @@ def test_defaults() -> None:
         partitions=None,
         starting=EARLIEST,
         ending=LATEST,
-        include_headers=False,
+        columns=("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
         min_partitions=None,
         max_records_per_partition=None,
+        max_bytes_per_partition=None,
+        admission=Admission(None, None, 15 * 60_000, None),
+        fail_on_data_loss=True,
+        read_committed=False,
+        num_retries=None,
+        retry_interval_ms=None,
+        poll_timeout_ms=None,
         client_id="kraft-spark",
+        group_id_for_lag=None,
+        security=Security(),
     )
 
 
@@ -48,7 +58,7 @@ def test_names_are_compared_without_regard_to_case() -> None:
     assert options.bootstrap == (BrokerAddress("a", 1), BrokerAddress("::1", 2))
     assert options.pattern is not None
     assert options.pattern.pattern == "a.*"
-    assert (options.include_headers, options.min_partitions, options.client_id) == (True, 7, "Me")
+    assert (options.columns[-1], options.min_partitions, options.client_id) == ("headers", 7, "Me")
     assert options.max_records_per_partition == 100
     assert str(options.bootstrap[1]) == "[::1]:2"
 
@@ -64,6 +74,46 @@ def test_offsets_and_assignment_are_json_as_in_spark() -> None:
     assert options.starting == {zero: 23, one: EARLIEST}
     assert options.ending == {zero: LATEST, one: 9}
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_times_go_before_offsets_and_one_time_before_many() -> None:
+    many = '{"orders":{"0":5}}'
+    options = parse(
+        subscribe="orders",
+        startingTimestamp="1700000000000",
+        startingOffsetsByTimestamp=many,
+        startingOffsets="earliest",
+        endingOffsetsByTimestamp=many,
+        endingOffsets="latest",
+    )
+    assert options.starting == ByTimestamp(1_700_000_000_000, or_latest=False)
+    assert options.ending == ByTimestamp({TopicPartition("orders", 0): 5}, or_latest=True)
+    options = parse(subscribe="t", startingTimestamp="7", startingOffsetsByTimestampStrategy="LATEST")
+    assert options.starting == ByTimestamp(7, or_latest=True)
+
+
+def test_options_of_streams() -> None:
+    given = {
+        **SERVERS,
+        "subscribe": "t",
+        "startingOffsets": '{"t":{"0":-1}}',
+        "maxOffsetsPerTrigger": "100",
+        "minOffsetsPerTrigger": "10",
+        "maxTriggerDelay": "30s",
+        "maxBytesPerTrigger": "1000",
+    }
+    options = parse_options(given, streaming=True)
+    assert options.admission == Admission(100, 10, 30_000, 1000)
+    assert options.starting == {TopicPartition("t", 0): LATEST}
+    assert parse_options({**SERVERS, "subscribe": "t"}, streaming=True).starting == LATEST
+    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+        with pytest.raises(OptionError, match=f"{name} is for batches"):
+            parse_options({**given, name: "1"}, streaming=True)
+
+
+def test_columns() -> None:
+    assert parse(subscribe="t", columns="offset, value").columns == ("offset", "value")
+    assert parse(subscribe="t", columns="headers").columns == ("headers",)
 
 
 def test_what_only_tunes_the_java_client_is_ignored() -> None:
@@ -99,13 +149,31 @@ def test_what_only_tunes_the_java_client_is_ignored() -> None:
         ({"subscribe": "a", "startingOffsets": '{"a":[0]}'}, "must be like"),
         ({"subscribe": "a", "startingOffsets": "soon"}, "must be earliest, latest or"),
         ({"subscribe": "a", "includeHeaders": "yes"}, "must be true or false"),
-        ({"subscribe": "a", "minPartitions": "0"}, "whole number above 0"),
-        ({"subscribe": "a", "maxRecordsPerPartition": "x"}, "whole number above 0"),
-        ({"subscribe": "a", "failOnDataLoss": "false"}, "can only be true"),
+        ({"subscribe": "a", "minPartitions": "0"}, "whole number from 1 on"),
+        ({"subscribe": "a", "maxRecordsPerPartition": "x"}, "whole number from 1 on"),
+        ({"subscribe": "a", "failOnDataLoss": "no"}, "failOnDataLoss must be true or false"),
+        ({"subscribePattern": " "}, "subscribePattern is empty"),
+        ({"subscribe": "a", "startingTimestamp": "soon"}, "startingTimestamp must be a whole number"),
+        ({"subscribe": "a", "startingOffsetsByTimestamp": "1"}, "startingOffsetsByTimestamp must be"),
+        ({"subscribe": "a", "endingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "-1 is not a time in ms of a-0"),
+        ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "x"}, "must be error or latest"),
+        ({"subscribe": "a", "maxTriggerDelay": "1 week"}, "such as 15m"),
+        (
+            {"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "minOffsetsPerTrigger, 9, is higher",
+        ),
+        ({"subscribe": "a", "columns": "value,values"}, "columns must name some of key, value"),
+        ({"subscribe": "a", "columns": "value,value"}, "each once"),
+        ({"subscribe": "a", "columns": "value", "includeHeaders": "true"}, "does not name headers"),
+        ({"subscribe": "a", "kafka.auto.offset.reset": "latest"}, "auto.offset.reset is not supported"),
+        ({"subscribe": "a", "kafka.key.deserializer": "x"}, "keys are bytes"),
+        ({"subscribe": "a", "kafka.value.deserializer": "x"}, "values are bytes"),
+        ({"subscribe": "a", "kafka.enable.auto.commit": "true"}, "enable.auto.commit is not supported"),
+        ({"subscribe": "a", "kafka.interceptor.classes": "x"}, "no Java consumer"),
         ({"subscribe": "a", "startingOffset": "earliest"}, "Unknown option startingoffset"),
-        ({"subscribe": "a", "kafka.sasl.mechanism": "PLAIN"}, "PLAINTEXT only"),
-        ({"subscribe": "a", "kafka.security.protocol": "SSL"}, "can only be plaintext"),
-        ({"subscribe": "a", "kafka.isolation.level": "read_committed"}, "can only be read_uncommitted"),
+        ({"subscribe": "a", "kafka.sasl.mechanism": "PLAIN"}, "SASL is not supported"),
+        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "can be PLAINTEXT or SSL"),
+        ({"subscribe": "a", "kafka.isolation.level": "serializable"}, "read_uncommitted or read_committed"),
         ({"subscribe": "a", "kafka.bootstrap.servers": "localhost"}, "must be HOST:PORT"),
         ({"subscribe": "a", "kafka.bootstrap.servers": "h:70000"}, "must be HOST:PORT"),
         ({"subscribe": "a", "kafka.bootstrap.servers": " "}, "is missing"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraft.spark.data_loss import LossPolicy
 from kraft.spark.errors import OptionError, UnknownTopicError
 from kraft.spark.options import parse_options
 from kraft.spark.plan import plan, split
@@ -20,7 +21,8 @@ def plan_of(cluster: FakeCluster, connect: Connect):  # type: ignore[no-untyped-
 
     def make(**options: str) -> list[PartitionSlice]:
         given = {"kafka.bootstrap.servers": cluster.bootstrap, **options}
-        return plan(connect(), parse_options(given))
+        options = parse_options(given)
+        return plan(connect(), options, LossPolicy(fail=options.fail_on_data_loss))
 
     return make
 
@@ -65,6 +67,16 @@ def test_all_of_a_topic(plan_of, cluster: FakeCluster) -> None:  # type: ignore[
             ["orders-0[5, 6)", "orders-1[1, 2)"],
         ),
         ({"assign": '{"orders":[2]}'}, []),
+        ({"subscribePattern": "x.*"}, []),
+        (
+            {
+                "subscribe": "orders",
+                "failOnDataLoss": "false",
+                "startingOffsets": '{"orders":{"0":1,"1":1,"2":9}}',
+                "endingOffsets": '{"orders":{"0":6,"1":99,"2":9}}',
+            },
+            ["orders-0[5, 6)", "orders-1[1, 2)"],
+        ),
         (
             {"subscribe": "orders", "maxRecordsPerPartition": "2"},
             ["orders-0[5, 6)", "orders-0[6, 8)", "orders-1[0, 2)"],
@@ -82,7 +94,6 @@ def test_slices(plan_of, options: dict[str, str], slices: list[str]) -> None:  #
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"subscribePattern": "x.*"}, "matches no topic"),
         ({"assign": '{"orders":[3]}'}, "orders has no partition 3"),
         (
             {"subscribe": "other", "startingOffsets": '{"other":{"0":2}}'},
@@ -96,7 +107,7 @@ def test_slices(plan_of, options: dict[str, str], slices: list[str]) -> None:  #
                 "startingOffsets": '{"orders":{"0":7}}',
                 "endingOffsets": '{"orders":{"0":6}}',
             },
-            "orders-0 is 7, behind its endingOffsets, 6",
+            "orders-0 starts at offset 7, behind its end, 6",
         ),
         ({"subscribe": "orders", "startingOffsets": '{"orders":{"0":5}}'}, "orders-1, orders-2 missing"),
         (
@@ -132,3 +143,52 @@ def test_split_is_exact(sizes: list[tuple[int, int]], min_slices: int | None, ma
         assert pieces[-1].end == part.end
         assert all(0 < piece.end - piece.start <= max_records for piece in pieces)
     assert len(parts) >= min(min_slices or 0, sum(size for _, size in sizes))
+
+
+def test_offsets_by_time(plan_of, cluster: FakeCluster) -> None:  # type: ignore[no-untyped-def]
+    times = cluster.create_topic("times", leaders=(1, 2))
+    for timestamp in (10, 20, 30):
+        times.partitions[0].append([(timestamp, None, b"x", ())])
+    times.partitions[1].append([(15, None, b"x", ())])
+    assert short(plan_of(subscribe="times", startingTimestamp="15")) == ["times-0[1, 3)", "times-1[0, 1)"]
+    assert short(plan_of(subscribe="times", endingTimestamp="15")) == ["times-0[0, 1)"]
+    both = {"startingOffsetsByTimestamp": '{"times":{"0":11,"1":0}}', "endingTimestamp": "30"}
+    assert short(plan_of(subscribe="times", **both)) == ["times-0[1, 2)", "times-1[0, 1)"]
+    with pytest.raises(OptionError, match="times-1 has no record from time 16 ms on"):
+        plan_of(subscribe="times", startingTimestamp="16")
+    latest = {"startingTimestamp": "16", "startingOffsetsByTimestampStrategy": "latest"}
+    assert short(plan_of(subscribe="times", **latest)) == ["times-0[1, 3)"]
+    with pytest.raises(OptionError, match="times-1 missing"):
+        plan_of(subscribe="times", startingOffsetsByTimestamp='{"times":{"0":0}}')
+
+
+def test_what_a_lossy_read_leaves_out_is_warned_of(plan_of, caplog: pytest.LogCaptureFixture) -> None:  # type: ignore[no-untyped-def]
+    plan_of(assign='{"orders":[0]}', startingOffsets='{"orders":{"0":4}}', failOnDataLoss="false")
+    (warning,) = caplog.messages
+    assert warning.startswith(
+        "startingOffsets of orders-0 is 4, but the partition holds the offsets from 5 up to 8."
+    )
+
+
+def test_splits_by_bytes(plan_of, cluster: FakeCluster) -> None:  # type: ignore[no-untyped-def]
+    """200 batches of one record each: 100 small ones, 100 large ones."""
+    partition = cluster.create_topic("large").partitions[0]
+    for index in range(200):
+        partition.append([(0, None, bytes(100 if index < 100 else 10_000), ())])
+    total = sum(map(len, partition.batches))
+    parts = plan_of(subscribe="large", maxBytesPerPartition=str(total // 10))
+    assert 8 <= len(parts) <= 14
+    assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])]
+    assert parts[-1].end == 200
+    assert len(plan_of(subscribe="large")) == 1
+    assert len(plan_of(subscribe="large", maxRecordsPerPartition="50")) == 4
+
+
+def test_large_ranges_are_split_unasked(
+    plan_of, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("kraft.spark.plan.DEFAULT_MAX_BYTES_PER_SLICE", 10_000)
+    partition = cluster.create_topic("large").partitions[0]
+    for _ in range(200):
+        partition.append([(0, None, bytes(1000), ())])
+    assert len(plan_of(subscribe="large")) > 10

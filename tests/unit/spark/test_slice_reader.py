@@ -8,13 +8,19 @@ import pytest
 
 from kraft.protocol import ErrorCode, Message
 from kraft.protocol.fetch import FetchRequest
+from kraft.spark.client import ClusterClient
+from kraft.spark.columns import COLUMN_NAMES
+from kraft.spark.data_loss import LossPolicy
 from kraft.spark.errors import (
     ClusterUnavailableError,
     CorruptDataError,
     DataLossError,
     TopicChangedError,
 )
+from kraft.spark.options import parse_bootstrap
+from kraft.spark.retry import RetryPolicy
 from kraft.spark.slice_reader import PartitionSlice, SliceReader
+from partitions.records.control import ControlType, encode_control_key
 from tests.support.fake_broker import FakeCluster, FakePartition, FakeTopic
 from tests.unit.spark.conftest import Connect, Waiting
 
@@ -42,7 +48,9 @@ def slice_of(topic: FakeTopic, start: int = 0, end: int = END) -> PartitionSlice
 
 def reader(connect: Connect, part: PartitionSlice, fetch_max_bytes: int = 250) -> SliceReader:
     """Fetches about two batches at a time."""
-    return SliceReader(connect(), part, include_headers=False, fetch_max_bytes=fetch_max_bytes)
+    return SliceReader(
+        connect(), part, columns=COLUMN_NAMES, loss=LossPolicy(), fetch_max_bytes=fetch_max_bytes
+    )
 
 
 def values(slice_reader: SliceReader) -> Iterator[int]:
@@ -215,10 +223,115 @@ def test_control_records_and_gaps_are_passed_and_counted(connect: Connect, topic
     partition.append([(0, None, b"last", ())], gap=9)
     slice_reader = reader(connect, slice_of(topic, 95, 111))
     assert sum(batch.num_rows for batch in slice_reader.batches()) == 6
-    assert vars(slice_reader.audit) == {"records": 6, "control": 1, "gaps": 9}
+    assert vars(slice_reader.audit) == {
+        "records": 6,
+        "control": 1,
+        "gaps": 9,
+        "aborted": 0,
+        "lost": 0,
+    }
 
 
 def test_an_early_stop_leaves_nothing_open(connect: Connect, topic: FakeTopic) -> None:
     rows = reader(connect, slice_of(topic)).batches()
     next(rows)
     rows.close()  # type: ignore[attr-defined]  # a generator
+
+
+LOSSY = LossPolicy(fail=False)
+
+
+def lossy(connect: Connect, part: PartitionSlice) -> SliceReader:
+    return SliceReader(connect(), part, columns=COLUMN_NAMES, loss=LOSSY, fetch_max_bytes=250)
+
+
+def test_a_lossy_read_goes_on_after_what_retention_took(
+    connect: Connect, topic: FakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    slice_reader = lossy(connect, slice_of(topic))
+    rows = values(slice_reader)
+    seen = [next(rows)]
+    topic.partitions[0].log_start_offset = 50
+    seen += rows
+    first_gone = seen.index(50)
+    assert seen == [*range(first_gone), *range(50, END)]
+    assert slice_reader.audit.lost == 50 - first_gone
+    assert [text.split(" (by")[0] for text in caplog.messages] == [
+        f"orders-0[0, 100): the offsets from {first_gone} up to 50 were deleted"
+    ]
+
+
+def test_a_lossy_read_ends_where_the_partition_was_cut(
+    connect: Connect, topic: FakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    slice_reader = lossy(connect, slice_of(topic))
+    rows = values(slice_reader)
+    seen = [next(rows)]
+    partition = topic.partitions[0]
+    partition.move(2)
+    partition.truncate(5)
+    seen += rows
+    assert seen == list(range(len(seen)))
+    assert slice_reader.audit.lost == END - len(seen)
+    assert any("committed records were truncated" in text for text in caplog.messages)
+
+
+def test_a_lossy_read_takes_what_was_written_in_place_of_the_lost(
+    connect: Connect, topic: FakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    part = slice_of(topic)
+    partition = topic.partitions[0]
+    partition.move(2)
+    partition.truncate(50)
+    fill(partition, 10)
+    assert list(values(lossy(connect, part))) == list(range(END))
+    (warning,) = caplog.messages
+    assert "offset 50 was written again under leader epoch 1" in warning
+
+
+def test_a_lossy_read_ends_with_its_topic(
+    cluster: FakeCluster, connect: Connect, topic: FakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    part = slice_of(topic)
+    cluster.create_topic("orders")
+    slice_reader = lossy(connect, part)
+    assert list(values(slice_reader)) == []
+    assert slice_reader.audit.lost == END
+    (warning,) = caplog.messages
+    assert "deleted and created anew" in warning
+    assert "offsets from 0 on are gone" in warning
+
+
+def test_read_committed_leaves_out_aborted_transactions(cluster: FakeCluster) -> None:
+    """Producers 7 and 8 interleave; 7 aborts, 8 commits, 7 then commits another; 9 is not transactional."""
+    topic = cluster.create_topic("txn")
+    partition = topic.partitions[0]
+
+    def write(producer_id: int, value: bytes, *, is_transactional: bool = True) -> None:
+        batch = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        partition.append([(0, None, value, ())], is_transactional=is_transactional, **batch)
+
+    def mark(producer_id: int, kind: ControlType) -> int:
+        marker = [(0, encode_control_key(kind), b"\0\0\0\0\0\0", ())]
+        batch = {"producer_id": producer_id, "producer_epoch": 0}
+        return partition.append(marker, is_transactional=True, is_control=True, **batch)
+
+    write(7, b"a")
+    write(8, b"1")
+    write(9, b"2", is_transactional=False)
+    write(7, b"b")
+    partition.aborted.append((7, 0, mark(7, ControlType.ABORT)))
+    mark(8, ControlType.COMMIT)
+    write(7, b"3")
+    mark(7, ControlType.COMMIT)
+    part = PartitionSlice("txn", topic.topic_id, 0, 0, partition.end, 0)
+    for fetch_max_bytes in (1, 150, 4096):
+        with ClusterClient(
+            parse_bootstrap(cluster.bootstrap), client_id="t", policy=RetryPolicy(), read_committed=True
+        ) as client:
+            slice_reader = SliceReader(
+                client, part, columns=("value",), loss=LossPolicy(), fetch_max_bytes=fetch_max_bytes
+            )
+            assert list(values(slice_reader)) == [1, 2, 3]
+        audit = slice_reader.audit
+        assert (audit.records, audit.control, audit.aborted) == (3, 3, 2)

@@ -1,0 +1,58 @@
+"""Moves a query of Spark's own Kafka source to this format: where it ended, as `startingOffsets`.
+
+    stream.option("startingOffsets", starting_offsets("/data/checkpoints/orders"))
+
+The old query must have ended. Give the new one a checkpointLocation of its own. A batch that the old one had planned
+but not finished is read again, as it would have been there. The new query counts its batches from 0: a sink that
+remembers the numbers of batches, as Spark's files and Delta do, takes them for written, so give it a new folder (files)
+or another txnAppId (Delta).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from kraft.spark.errors import CheckpointError
+
+_VERSION = "v1"
+_LINES_BEFORE_SOURCES = 2
+
+
+def starting_offsets(checkpoint: str | Path, *, source: int = 0) -> str:
+    """The JSON for `startingOffsets` from a checkpoint folder of a query of format kafka.
+
+    A checkpoint elsewhere than in a local folder is copied first: its `offsets` and `commits` are enough. `source` is
+    the place, from 0 on, of the Kafka source among the query's sources. Raises CheckpointError.
+    """
+    folder = Path(checkpoint)
+    finished = _batches(folder / "commits")
+    planned = _batches(folder / "offsets")
+    if not planned:
+        raise CheckpointError(
+            f"{folder} has no offsets: is it the checkpointLocation of a query that has run?"
+        )
+    if not finished:
+        raise CheckpointError(
+            f"No batch of the query of {folder} ever ended: start the new one as the old one was."
+        )
+    batch = max(finished)
+    if batch not in planned:
+        raise CheckpointError(
+            f"{folder} has no offsets of batch {batch}, its last: copy all of the folder `offsets`."
+        )
+    version, *lines = (folder / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+    sources = lines[_LINES_BEFORE_SOURCES - 1 :]
+    if version != _VERSION or not 0 <= source < len(sources):
+        raise CheckpointError(
+            f"{folder / 'offsets' / str(batch)} has version {version!r} and {len(sources)} sources:"
+            f" {_VERSION} and a source {source} are needed."
+        )
+    offsets = json.loads(sources[source])
+    if not isinstance(offsets, dict) or not all(isinstance(topic, dict) for topic in offsets.values()):
+        raise CheckpointError(f"Source {source} of {folder} is not one of format kafka: {sources[source]}.")
+    return sources[source]
+
+
+def _batches(folder: Path) -> set[int]:
+    return {int(path.name) for path in folder.glob("*") if path.name.isdigit()}

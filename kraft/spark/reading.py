@@ -1,0 +1,42 @@
+"""Clients with the patience that the options ask for, and the reading of a slice: what batches and streams share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from kraft.spark.client import ClusterClient
+from kraft.spark.data_loss import LossPolicy
+from kraft.spark.options import ReadOptions
+from kraft.spark.quiet import hide_broken_pipes
+from kraft.spark.retry import RetryPolicy
+from kraft.spark.slice_reader import PartitionSlice, SliceReader
+
+
+def driver_client(options: ReadOptions) -> ClusterClient:
+    """Asks for metadata and offsets."""
+    policy = RetryPolicy(max_attempts=options.num_retries)
+    if options.retry_interval_ms is not None:
+        interval_s = options.retry_interval_ms / 1000
+        policy = replace(policy, first_backoff_s=interval_s, max_backoff_s=interval_s)
+    return _client(options, policy)
+
+
+def read_slice(options: ReadOptions, loss: LossPolicy, part: PartitionSlice) -> Iterator[pa.RecordBatch]:
+    """The rows of one slice, read by an executor, which waits longer for brokers: the driver has found them already."""
+    hide_broken_pipes()
+    budget_s = RetryPolicy.budget_s if options.poll_timeout_ms is None else options.poll_timeout_ms / 1000
+    with _client(options, RetryPolicy(budget_s=budget_s, first_answer_s=budget_s)) as client:
+        yield from SliceReader(client, part, columns=options.columns, loss=loss).batches()
+
+
+def _client(options: ReadOptions, policy: RetryPolicy) -> ClusterClient:
+    return ClusterClient(
+        options.bootstrap,
+        client_id=options.client_id,
+        policy=policy,
+        read_committed=options.read_committed,
+        security=options.security,
+    )
