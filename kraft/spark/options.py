@@ -126,8 +126,11 @@ class ReadOptions:
     security: Security
 
 
-def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
-    """Reads the options as Spark hands them over. Raises OptionError."""
+def parse_options(given: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
+    """Reads the options as Spark hands them over. Raises OptionError.
+
+    `streaming` is None at `load()`, which does not know yet: what only one of the two refuses passes.
+    """
     options = {name.lower(): value for name, value in given.items()}
     check_names(options)
     if streaming:
@@ -242,7 +245,7 @@ def _given(text: str, name: str, what: str) -> str:
     return text.strip()
 
 
-def _limit(options: Mapping[str, str], side: str, *, default: int, streaming: bool) -> OffsetSpec:
+def _limit(options: Mapping[str, str], side: str, *, default: int, streaming: bool | None) -> OffsetSpec:
     """Where to start or end. One time for all goes before times by partition, and these before offsets."""
     strategy = _word(options, "startingOffsetsByTimestampStrategy", ("error", "latest"))
     or_latest = side == "ending" or strategy == "latest"
@@ -262,9 +265,9 @@ def _limit(options: Mapping[str, str], side: str, *, default: int, streaming: bo
     return _offsets(options, f"{side}Offsets", default=default, refused=_refused_offset(side, streaming))
 
 
-def _refused_offset(side: str, streaming: bool) -> int | None:
+def _refused_offset(side: str, streaming: bool | None) -> int | None:
     """A batch cannot start at the end or end at the start, as in Spark's Kafka source."""
-    if streaming:
+    if streaming is not False:
         return None
     return LATEST if side == "starting" else EARLIEST
 

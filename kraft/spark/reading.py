@@ -14,13 +14,18 @@ from kraft.spark.quiet import hide_broken_pipes
 from kraft.spark.retry import RetryPolicy
 from kraft.spark.slice_reader import PartitionSlice, SliceReader
 
+_SPARKS_RETRY_INTERVAL_MS = 1000
+"""Its default, where attempts are counted as there; without a count they come faster at first."""
+
 
 def driver_client(options: ReadOptions) -> ClusterClient:
     """Asks for metadata and offsets."""
     policy = RetryPolicy(max_attempts=options.num_retries)
-    if options.retry_interval_ms is not None:
-        interval_s = options.retry_interval_ms / 1000
-        policy = replace(policy, first_backoff_s=interval_s, max_backoff_s=interval_s)
+    interval_ms = options.retry_interval_ms
+    if interval_ms is None and options.num_retries is not None:
+        interval_ms = _SPARKS_RETRY_INTERVAL_MS
+    if interval_ms is not None:
+        policy = replace(policy, first_backoff_s=interval_ms / 1000, max_backoff_s=interval_ms / 1000)
     return _client(options, policy)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from kraft.spark.data_loss import LOGGER, REPEAT_LOAD, LossPolicy
 from kraft.spark.errors import UnsupportedOperationError
-from kraft.spark.options import OPTIONS_OF_STREAMS, ReadOptions, parse_columns, parse_options
+from kraft.spark.options import OPTIONS_OF_STREAMS, ReadOptions, parse_options
 from kraft.spark.plan import plan
 from kraft.spark.reading import driver_client, read_slice
 from kraft.spark.schema import check_schema, source_schema
@@ -34,7 +34,8 @@ class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not check
         return "kraft"
 
     def schema(self) -> StructType:
-        return source_schema(parse_columns(self.options))
+        """Called by `load()`, which so refuses what no read can be."""
+        return source_schema(parse_options(self.options, streaming=None).columns)
 
     def reader(self, schema: StructType) -> KraftReader:
         options = parse_options(self.options)
@@ -50,16 +51,22 @@ class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not check
     def writer(self, schema: StructType, overwrite: bool) -> KraftWriter:
         if overwrite:
             raise UnsupportedOperationError("A topic cannot be overwritten: use .mode('append').")
-        return KraftWriter(self._write_options(schema))
+        options = self._write_options(schema)
+        check_reachable(options)
+        return KraftWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KraftStreamWriter:
-        """The output mode complete appends all rows each time, as with Spark's own sink."""
-        return KraftStreamWriter(self._write_options(schema))
+        """Spark makes one a micro-batch, so that brokers that are away are waited for as records are.
+
+        The output mode complete appends all rows each time, as with Spark's own sink.
+        """
+        options = self._write_options(schema)
+        check_reachable(options, within_s=options.delivery_timeout_ms / 1000)
+        return KraftStreamWriter(options)
 
     def _write_options(self, schema: StructType) -> WriteOptions:
         options = parse_write_options(self.options)
         check_columns(schema, options.topic)
-        check_reachable(options)
         return options
 
 

@@ -221,10 +221,11 @@ def write_rows(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Writ
     return Written(count)
 
 
-def check_reachable(options: WriteOptions) -> None:
-    """Raises ClusterUnavailableError, with the addresses, in less than 15 s."""
+def check_reachable(options: WriteOptions, *, within_s: float = RetryPolicy.first_answer_s) -> None:
+    """Raises ClusterUnavailableError, with the addresses, if no broker answers in this time."""
+    policy = RetryPolicy(budget_s=within_s, first_answer_s=within_s)
     with ClusterClient(
-        options.bootstrap, client_id=options.client_id, policy=RetryPolicy(), security=options.security
+        options.bootstrap, client_id=options.client_id, policy=policy, security=options.security
     ) as client:
         client.topics([])
 

@@ -111,6 +111,14 @@ def test_options_of_streams() -> None:
             parse_options({**given, name: "1"}, streaming=True)
 
 
+def test_load_refuses_what_neither_a_batch_nor_a_stream_can_be() -> None:
+    given = {**SERVERS, "subscribe": "t"}
+    for passed in ({"startingOffsets": "latest"}, {"endingOffsets": "latest"}, {"endingOffsets": "earliest"}):
+        parse_options({**given, **passed}, streaming=None)
+    with pytest.raises(OptionError, match="Unknown option startingoffset"):
+        parse_options({**given, "startingOffset": "latest"}, streaming=None)
+
+
 def test_columns() -> None:
     assert parse(subscribe="t", columns="offset, value").columns == ("offset", "value")
     assert parse(subscribe="t", columns="headers").columns == ("headers",)

@@ -20,10 +20,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from kraft.spark.errors import OptionError, WriteFailedError
+from kraft.spark.errors import ClusterUnavailableError, OptionError, WriteFailedError
 from kraft.spark.schema import source_schema
 from kraft.spark.write_options import WriteOptions, parse_write_options
-from kraft.spark.writer import Record, check_columns, records, write_rows
+from kraft.spark.writer import Record, check_columns, check_reachable, records, write_rows
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092, 127.0.0.1:9093"}
 
@@ -109,6 +109,13 @@ def test_a_task_that_fails_leaves_no_producer_behind() -> None:
 
 def threads() -> list[str]:
     return [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+
+
+def test_nobody_at_the_address_is_told_before_a_task_starts() -> None:
+    with pytest.raises(ClusterUnavailableError, match=r"No broker answers \(127.0.0.1:1: .*refused"):
+        check_reachable(
+            parse_write_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}), within_s=0.1
+        )
 
 
 def test_rows_become_records() -> None:
