@@ -17,6 +17,7 @@ from bench.limits import Limit
 from bench.parts import Measured, Part, end_on_sigterm, parser_of, run_parts, whole_numbers
 from bench.rows import PARTITIONS
 from bench.spark import batches, micro_batches
+from bench.spark.sessions import spark
 
 MIN_RATIO = {"count": 2.3, "parquet": 1.6, "checksum": 2.2, "stream": 1.5}
 MIN_COMPRESSED_RATIO = 1.5
@@ -28,7 +29,7 @@ OF_COMPRESSED = ("count", "checksum")
 
 def _batches(codec: str, directory: Path, given: argparse.Namespace) -> Measured:
     works = tuple(batches.WORKS) if codec == "none" else OF_COMPRESSED
-    found = batches.batches(directory, given.records, given.repeats, codec, works)
+    found = batches.batches(spark(alone=given.alone), directory, given.records, given.repeats, codec, works)
     limits = [Limit(f"{codec}: memory of a Python worker", found.worker_mb, MAX_WORKER_MB, "MB", False)]
     ratios = {work: found.ratio(work) for work in (*works, "stream")}
     for work, ratio in ratios.items():
@@ -39,14 +40,14 @@ def _batches(codec: str, directory: Path, given: argparse.Namespace) -> Measured
 
 
 def _micro_batches(directory: Path, given: argparse.Namespace) -> Measured:
-    found = micro_batches.micro_batches(directory, given.single)
+    found = micro_batches.micro_batches(spark(alone=given.alone), directory, given.single)
     name = "a micro-batch of one record, p50, above a trivial source"
     limit = Limit(name, found.above_trivial_ms, MAX_ABOVE_TRIVIAL_MS, "ms", False)
     return {**found._asdict(), "above_trivial_ms": found.above_trivial_ms}, [limit]
 
 
 def _idle(directory: Path, given: argparse.Namespace) -> Measured:
-    found = micro_batches.idle(directory, given.watch_s)
+    found = micro_batches.idle(spark(alone=given.alone), directory, given.watch_s)
     percent = found.python_percent[micro_batches.OURS]
     return found._asdict(), [
         Limit("an idle stream, beyond the JVM", percent, MAX_IDLE_PERCENT, "% of a core", False)
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=3, help="of each reading (default %(default)s)")
     parser.add_argument("--single", type=int, default=50, help="micro-batches (default %(default)s)")
     parser.add_argument("--watch-s", type=int, default=30, help="of an idle stream (default %(default)s)")
+    parser.add_argument("--alone", action="store_true", help="without Spark's own source: fetch no jars")
     given = parser.parse_args(arguments)
     whole_numbers(parser, given, ("records", "repeats", "single", "watch_s"))
     given.records -= given.records % PARTITIONS

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from bench.brokers import cluster
 from bench.errors import BenchError
 from bench.rows import PARTITIONS
-from bench.spark.sessions import OURS, SPARKS, options, peak_mb, processes, spark
+from bench.spark.sessions import OURS, SPARKS, Spark, options, peak_mb, processes
 from bench.spark.topics import Filled, fill
 from bench.workers import RECORD_BYTES
 
@@ -68,9 +68,10 @@ def _expect(name: str, found: Any, wanted: int) -> None:
 WORKS: dict[str, Work] = {"count": _count, "parquet": _parquet, "checksum": _checksum}
 
 
-def batches(directory: Path, records: int, repeats: int, codec: str, works: tuple[str, ...]) -> Rates:
+def batches(
+    made: Spark, directory: Path, records: int, repeats: int, codec: str, works: tuple[str, ...]
+) -> Rates:
     """In turn, ours first; after one run of each that warms up. Raises BenchError."""
-    made = spark()
     rates: dict[str, dict[str, list[float]]] = {
         source: {work: [] for work in (*works, "stream")} for source in made.sources
     }
@@ -79,46 +80,59 @@ def batches(directory: Path, records: int, repeats: int, codec: str, works: tupl
         with brokers.topic(PARTITIONS, 1, name="warm-up") as topic:
             filled = fill(brokers.bootstrap, topic, PARTITIONS, WARM_UP_RECORDS, codec)
             for source in made.sources:
-                _run_all(source, options(brokers.bootstrap, topic), filled, directory, works)
+                _run_all(made.session, source, options(brokers.bootstrap, topic), filled, directory, works)
         with brokers.topic(PARTITIONS, 1) as topic:
             filled = fill(brokers.bootstrap, topic, PARTITIONS, records, codec)
             worker_mb = 0.0
             for number in range(repeats):
                 for source in made.sources:
-                    took = _run_all(source, options(brokers.bootstrap, topic), filled, directory, works)
+                    took = _run_all(
+                        made.session, source, options(brokers.bootstrap, topic), filled, directory, works
+                    )
                     for work, seconds in took.items():
                         rates[source][work].append(records / seconds)
                     if number == 0 and source == OURS:
                         worker_mb = peak_mb(processes(os.getpid()).python)
             ready = {"rows": str(records), "bytes": str(RECORD_BYTES), "partitions": str(PARTITIONS)}
             for work in list(ceiling) * repeats:
-                ceiling[work].append(records / _run("ready", ready, WORKS[work], filled, directory))
+                ceiling[work].append(
+                    records / _run(made.session, "ready", ready, WORKS[work], filled, directory)
+                )
     return Rates(records, codec, rates, ceiling, worker_mb, made.why_alone)
 
 
 def _run_all(
-    source: str, given: dict[str, str], filled: Filled, directory: Path, works: tuple[str, ...]
+    session: SparkSession,
+    source: str,
+    given: dict[str, str],
+    filled: Filled,
+    directory: Path,
+    works: tuple[str, ...],
 ) -> dict[str, float]:
     """Seconds, by what is done."""
-    took = {work: _run(source, given, WORKS[work], filled, directory) for work in works}
-    return {**took, "stream": _stream(source, given, filled, directory)}
+    took = {work: _run(session, source, given, WORKS[work], filled, directory) for work in works}
+    return {**took, "stream": _stream(session, source, given, filled, directory)}
 
 
-def _run(source: str, given: dict[str, str], work: Work, filled: Filled, directory: Path) -> float:
+def _run(
+    session: SparkSession, source: str, given: dict[str, str], work: Work, filled: Filled, directory: Path
+) -> float:
     folder = directory / "rows.parquet"
     began_s = time.monotonic()
-    work(spark().session.read.format(source).options(**given).load(), folder, filled)
+    work(session.read.format(source).options(**given).load(), folder, filled)
     took_s = time.monotonic() - began_s
     if folder.exists() and work is _parquet:
-        _expect("rows of Parquet", spark().session.read.parquet(str(folder)).count(), filled.records)
+        _expect("rows of Parquet", session.read.parquet(str(folder)).count(), filled.records)
     return took_s
 
 
-def _stream(source: str, given: dict[str, str], filled: Filled, directory: Path) -> float:
+def _stream(
+    session: SparkSession, source: str, given: dict[str, str], filled: Filled, directory: Path
+) -> float:
     """All that there is, in micro-batches that go nowhere."""
     checkpoint = directory / f"checkpoint-{source}-{time.monotonic_ns()}"
     began_s = time.monotonic()
-    frame = spark().session.readStream.format(source).options(**given).load()
+    frame = session.readStream.format(source).options(**given).load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     if not query.awaitTermination(int(STREAM_S)):

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
+from pyspark.sql import SparkSession
 
 from bench.brokers import cluster
 from bench.errors import BenchError
-from bench.spark.sessions import OURS, durations_ms, options, processes, spark
+from bench.spark.sessions import OURS, Spark, durations_ms, options, processes
 
 WARM_UP = 10
 BATCH_S = 60.0
@@ -42,9 +43,8 @@ class Idle(NamedTuple):
     """Without any stream."""
 
 
-def micro_batches(directory: Path, count: int) -> MicroBatches:
+def micro_batches(made: Spark, directory: Path, count: int) -> MicroBatches:
     """Raises BenchError."""
-    made = spark()
     p50 = {}
     with cluster(directory / "brokers", 1) as brokers:
         producer = Producer({"bootstrap.servers": brokers.bootstrap, "linger.ms": 0, "log_level": 0})
@@ -57,15 +57,22 @@ def micro_batches(directory: Path, count: int) -> MicroBatches:
         for source in made.sources:
             with brokers.topic(1, 1, name=f"single-{source}") as topic:
                 given = options(brokers.bootstrap, topic)
-                p50[source] = _p50_ms(source, given, directory, count, lambda topic=topic: send(topic))
-        p50["one-row"] = _p50_ms("one-row", {}, directory, count, lambda: None)
+                p50[source] = _p50_ms(
+                    made.session, source, given, directory, count, lambda topic=topic: send(topic)
+                )
+        p50["one-row"] = _p50_ms(made.session, "one-row", {}, directory, count, lambda: None)
     return MicroBatches(p50, made.why_alone)
 
 
 def _p50_ms(
-    source: str, given: dict[str, str], directory: Path, count: int, send: Callable[[], None]
+    session: SparkSession,
+    source: str,
+    given: dict[str, str],
+    directory: Path,
+    count: int,
+    send: Callable[[], None],
 ) -> float:
-    query = _start(source, given, directory)
+    query = _start(session, source, given, directory)
     try:
         for number in range(WARM_UP + count):
             send()
@@ -76,8 +83,8 @@ def _p50_ms(
     return statistics.median(took[WARM_UP : WARM_UP + count])
 
 
-def _start(source: str, given: dict[str, str], directory: Path) -> Any:
-    frame = spark().session.readStream.format(source).options(**given).load()
+def _start(session: SparkSession, source: str, given: dict[str, str], directory: Path) -> Any:
+    frame = session.readStream.format(source).options(**given).load()
     checkpoint = directory / f"checkpoint-{source}-{time.monotonic_ns()}"
     return frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
 
@@ -93,9 +100,8 @@ def _await_batches(query: Any, count: int) -> None:
         time.sleep(LOOK_S)
 
 
-def idle(directory: Path, watch_s: float) -> Idle:
+def idle(made: Spark, directory: Path, watch_s: float) -> Idle:
     """Raises BenchError."""
-    made = spark()
     python, jvm = {}, {}
     _, jvm_alone = _cpu_percent(watch_s)
     with cluster(directory / "brokers", 1) as brokers, brokers.topic(1, 1) as topic:
@@ -104,7 +110,7 @@ def idle(directory: Path, watch_s: float) -> Idle:
         if producer.flush(BATCH_S):
             raise BenchError("a record was not acknowledged")
         for source in made.sources:
-            query = _start(source, options(brokers.bootstrap, topic), directory)
+            query = _start(made.session, source, options(brokers.bootstrap, topic), directory)
             try:
                 _await_batches(query, 1)
                 python[source], jvm[source] = _cpu_percent(watch_s)

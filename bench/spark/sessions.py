@@ -33,19 +33,25 @@ class Spark(NamedTuple):
 
 
 @cache
-def spark() -> Spark:
-    """Starts it. Takes a minute or more the first time, when jars are fetched."""
+def spark(*, alone: bool) -> Spark:
+    """Starts it. Takes a minute or more the first time, when jars are fetched; `alone` fetches none."""
+    made = _start(alone=alone)
+    for source in (ReadyRows, OneRowABatch):
+        made.session.dataSource.register(source)
+    return made
+
+
+def _start(*, alone: bool) -> Spark:
+    if alone:
+        return Spark(local_session("bench", cores=CORES, **_CONF), (OURS,), "it was not asked for")
     packages = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
     try:
         session = local_session("bench", cores=CORES, **_CONF, **{"spark.jars.packages": packages})
-        made = Spark(session, (OURS, SPARKS), None)
+        return Spark(session, (OURS, SPARKS), None)
     except PySparkException:
         # The JVM has said on standard error which jar was missing.
         session = local_session("bench", cores=CORES, **_CONF)
-        made = Spark(session, (OURS,), f"{packages} could not be fetched")
-    for source in (ReadyRows, OneRowABatch):
-        session.dataSource.register(source)
-    return made
+        return Spark(session, (OURS,), f"{packages} could not be fetched")
 
 
 def options(bootstrap: str, topic: str) -> dict[str, str]:
