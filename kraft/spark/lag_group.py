@@ -8,14 +8,16 @@ group must have no members. `stream.py` calls it, in the driver.
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 from kraft.spark.data_loss import LOGGER
 from kraft.spark.options import ReadOptions
 from kraft.spark.stream_offsets import StreamOffset
 
-_CLOSE_S = 2.0
-"""What is under way at the end of a query gets so long."""
+_ANSWER_S = 5.0
+"""A batch is held up for its commit no longer; the answer may also come later, and the next commit says more anyway."""
+_POLL_S = 0.01
 
 
 class LagGroup:
@@ -40,7 +42,7 @@ class LagGroup:
         )
 
     def commit(self, offset: StreamOffset) -> None:
-        """Does not wait for the answer; takes those of earlier commits."""
+        """Waits a little for the answer: the query may end at once, and its process with it."""
         from confluent_kafka import KafkaException, TopicPartition
 
         offsets = [
@@ -48,7 +50,6 @@ class LagGroup:
             for name, topic in offset.items()
             for index, position in topic.partitions.items()
         ]
-        self._consumer.poll(0)
         if not offsets:
             return
         try:
@@ -56,12 +57,13 @@ class LagGroup:
             self._under_way += 1
         except KafkaException as error:
             self._warn(error.args[0])
+        until = time.monotonic() + _ANSWER_S
+        while self._under_way and time.monotonic() < until:
+            self._consumer.poll(_POLL_S)
 
     def close(self) -> None:
-        """Waits a little for what is under way."""
-        if self._under_way:
-            self._consumer.poll(_CLOSE_S)
-        self._consumer.close()
+        """What is under way is forgotten. The library's own close would wait for it, for a session's length."""
+        self._consumer = None
 
     def _on_commit(self, error: Any, partitions: list[Any]) -> None:
         self._under_way -= 1

@@ -145,7 +145,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = False) -
         partitions=partitions,
         starting=_limit(options, "starting", default=LATEST if streaming else EARLIEST, streaming=streaming),
         ending=_limit(options, "ending", default=LATEST, streaming=streaming),
-        columns=parse_columns(given),
+        columns=_columns(given),
         min_partitions=_whole_number(options, "minPartitions", at_least=1),
         max_records_per_partition=_whole_number(options, "maxRecordsPerPartition", at_least=1),
         max_bytes_per_partition=_whole_number(options, "maxBytesPerPartition", at_least=1),
@@ -162,7 +162,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = False) -
     )
 
 
-def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
+def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
     """The columns of the rows, in order: all but `headers`, all (`includeHeaders`), or those of `columns`."""
     options = {name.lower(): value for name, value in given.items()}
     include_headers = _boolean(options, "includeHeaders", default=False)

@@ -298,7 +298,7 @@ def test_a_stream_from_a_topic_to_a_topic(
     write(shared_cluster, spark.range(5000).selectExpr("cast(id as string) value"), topic=source)
     reader = spark.readStream.format("kraft").option("kafka.bootstrap.servers", shared_cluster.bootstrap)
     frame = reader.options(subscribe=source, startingOffsets="earliest", maxBytesPerTrigger="40000")
-    frame = frame.option("groupIdForLag", "lag-of-spark").load()
+    frame = frame.option("groupIdForLag", "lag-of-a-stream").load()
     rows = frame.selectExpr("value", "cast(partition as string) key", f"'{target}' topic")
     writer = rows.writeStream.format("kraft").option("kafka.bootstrap.servers", shared_cluster.bootstrap)
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
@@ -306,8 +306,10 @@ def test_a_stream_from_a_topic_to_a_topic(
     found = read_back(spark, shared_cluster, target)
     assert sorted(int(row.value) for row in found) == list(range(5000))
     assert len({row.partition for row in found if bytes(row.key) == b"0"}) == 1
-    group = shared_cluster.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("lag-of-spark")])
-    committed = group["lag-of-spark"].result(30).topic_partitions
+    group = shared_cluster.admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions("lag-of-a-stream")]
+    )
+    committed = group["lag-of-a-stream"].result(30).topic_partitions
     assert {one.topic for one in committed} == {source}
     assert 0 < sum(one.offset for one in committed) <= 5000
 
