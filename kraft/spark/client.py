@@ -465,6 +465,18 @@ class ClusterClient:
         """Before the next request about the partition, its leader is asked for anew."""
         self._stale.add(partition)
 
+    def call(self, address: BrokerAddress | None, request: Message, answer: type[R]) -> R:
+        """One exchange with this broker, or with any that is known. Raises TransientError."""
+        addresses = [*self._brokers.values(), *self._bootstrap] if address is None else [address]
+        self._next_asked += 1
+        chosen = addresses[self._next_asked % len(addresses)]
+        try:
+            return self._call(chosen, request, answer)
+        except (OSError, ProtocolError) as error:
+            raise TransientError(
+                ClusterUnavailableError(f"Broker {chosen} does not answer ({error}).")
+            ) from error
+
     # ---- connections and failures
 
     def _call(

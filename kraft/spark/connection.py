@@ -37,6 +37,7 @@ _FIRST_USABLE_VERSION = {
     ApiKey.LIST_OFFSETS: 4,  # current leader epoch (KIP-320)
     ApiKey.FETCH: 13,  # topics by id (KIP-516)
     ApiKey.OFFSET_FOR_LEADER_EPOCH: 3,  # asked by consumers (KIP-320)
+    ApiKey.FIND_COORDINATOR: 4,  # a list of keys (KIP-699)
 }
 
 R = TypeVar("R", bound=Message)

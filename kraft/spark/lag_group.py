@@ -7,73 +7,91 @@ group must have no members. `stream.py` calls it, in the driver.
 
 from __future__ import annotations
 
-import logging
-import time
-from typing import Any
-
+from kraft.protocol import ErrorCode
+from kraft.protocol.schemas.find_coordinator import (
+    CoordinatorType,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from kraft.protocol.schemas.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kraft.spark.client import ClusterClient, TransientError
+from kraft.spark.connection import BrokerAddress
 from kraft.spark.data_loss import LOGGER
-from kraft.spark.options import ReadOptions
+from kraft.spark.errors import ClusterUnavailableError, ConnectorError, RequestFailedError
+from kraft.spark.retry import Attempts
 from kraft.spark.stream_offsets import StreamOffset
 
-_ANSWER_S = 5.0
-"""A batch is held up for its commit no longer; the answer may also come later, and the next commit says more anyway."""
-_POLL_S = 0.01
+LAG_BUDGET_S = 5.0
+"""A batch is held up no longer for a commit; the next one says more anyway."""
 
 
 class LagGroup:
-    """A consumer that never consumes. Connects when it first commits."""
+    """Commits through the client, whose policy bounds how long a batch is held up for it."""
 
-    def __init__(self, options: ReadOptions, group_id: str) -> None:
-        from confluent_kafka import Consumer
-
+    def __init__(self, client: ClusterClient, group_id: str) -> None:
+        self._client = client
         self._group_id = group_id
-        self._under_way = 0
-        self._consumer: Any = Consumer(
-            {
-                "bootstrap.servers": ",".join(map(str, options.bootstrap)),
-                "client.id": options.client_id,
-                "group.id": group_id,
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "on_commit": self._on_commit,
-                **options.security.producer_properties(),
-            },
-            logger=logging.getLogger("kraft.spark.librdkafka"),
-        )
+        self._coordinator: BrokerAddress | None = None
 
     def commit(self, offset: StreamOffset) -> None:
-        """Waits a little for the answer: the query may end at once, and its process with it."""
-        from confluent_kafka import KafkaException, TopicPartition
-
-        offsets = [
-            TopicPartition(name, index, position.offset)
-            for name, topic in offset.items()
-            for index, position in topic.partitions.items()
-        ]
-        if not offsets:
+        """Returns when the group knows it, or with a warning when the policy's time is over."""
+        if not any(topic.partitions for topic in offset.values()):
             return
+        attempts = Attempts(self._client.policy)
         try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
-            self._under_way += 1
-        except KafkaException as error:
-            self._warn(error.args[0])
-        until = time.monotonic() + _ANSWER_S
-        while self._under_way and time.monotonic() < until:
-            self._consumer.poll(_POLL_S)
+            while True:
+                try:
+                    return self._commit(offset)
+                except TransientError as failure:
+                    self._coordinator = None
+                    attempts.wait_or_raise(failure.error)
+        except ConnectorError as error:
+            LOGGER.warning(
+                "The stream's offsets could not be committed to group %s (groupIdForLag): %s The stream goes on.",
+                self._group_id,
+                error,
+            )
 
-    def close(self) -> None:
-        """What is under way is forgotten. The library's own close would wait for it, for a session's length."""
-        self._consumer = None
+    def _commit(self, offset: StreamOffset) -> None:
+        if self._coordinator is None:
+            self._coordinator = self._find_coordinator()
+        topics = [
+            OffsetCommitRequestTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        index, position.offset, position.leader_epoch, committed_metadata=""
+                    )
+                    for index, position in topic.partitions.items()
+                ],
+            )
+            for name, topic in offset.items()
+        ]
+        request = OffsetCommitRequest(group_id=self._group_id, topics=topics)
+        response = self._client.call(self._coordinator, request, OffsetCommitResponse)
+        for answered in response.topics:
+            for partition in answered.partitions:
+                self._check(partition.error_code)
 
-    def _on_commit(self, error: Any, partitions: list[Any]) -> None:
-        self._under_way -= 1
-        failed = error or next((one.error for one in partitions if one.error is not None), None)
-        if failed is not None:
-            self._warn(failed)
+    def _find_coordinator(self) -> BrokerAddress:
+        request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=[self._group_id])
+        found = self._client.call(None, request, FindCoordinatorResponse).coordinators
+        if not found:
+            raise RequestFailedError("The brokers name no coordinator.")
+        self._check(found[0].error_code)
+        return BrokerAddress(found[0].host, found[0].port)
 
-    def _warn(self, error: Any) -> None:
-        LOGGER.warning(
-            "The stream's offsets could not be committed to group %s (groupIdForLag): %s. The stream goes on.",
-            self._group_id,
-            error.str(),
-        )
+    def _check(self, error_code: int) -> None:
+        code = ErrorCode.of(error_code)
+        if code is ErrorCode.NONE:
+            return
+        sentence = f"The group's coordinator says {code.name}. {code.message}"
+        if code.retriable:
+            raise TransientError(ClusterUnavailableError(sentence))
+        raise RequestFailedError(sentence)

@@ -18,9 +18,9 @@ _SPARKS_RETRY_INTERVAL_MS = 1000
 """Its default, where attempts are counted as there; without a count they come faster at first."""
 
 
-def driver_client(options: ReadOptions) -> ClusterClient:
+def driver_client(options: ReadOptions, *, budget_s: float = RetryPolicy.budget_s) -> ClusterClient:
     """Asks for metadata and offsets."""
-    policy = RetryPolicy(max_attempts=options.num_retries)
+    policy = RetryPolicy(max_attempts=options.num_retries, budget_s=budget_s)
     interval_ms = options.retry_interval_ms
     if interval_ms is None and options.num_retries is not None:
         interval_ms = _SPARKS_RETRY_INTERVAL_MS

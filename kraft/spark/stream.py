@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from kraft.spark.client import ClusterClient
 from kraft.spark.data_loss import RESTART_STREAM, LossPolicy
-from kraft.spark.lag_group import LagGroup
+from kraft.spark.lag_group import LAG_BUDGET_S, LagGroup
 from kraft.spark.options import ReadOptions, parse_options
 from kraft.spark.reading import driver_client, read_slice
 from kraft.spark.schema import check_schema
@@ -90,12 +90,11 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def stop(self) -> None:
         """Idempotent; Spark may leave it out."""
-        lag_group = self.__dict__.pop("_lag_group", None)
-        if lag_group is not None:
-            lag_group.close()
         if "_client" in vars(self):
             self._watch.close()
             self._client.close()
+        if "_client_for_lag" in vars(self):
+            self._client_for_lag.close()
 
     # ---- in the executors
 
@@ -133,9 +132,16 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return StreamPlanner(self._client, self._options, self._loss)
 
     @cached_property
+    def _client_for_lag(self) -> ClusterClient:
+        """Not the other's, so that a commit waits less long than a batch."""
+        return driver_client(self._options, budget_s=LAG_BUDGET_S)
+
+    @cached_property
     def _lag_group(self) -> LagGroup | None:
         group_id = self._options.group_id_for_lag
-        return None if group_id is None else LagGroup(self._options, group_id)
+        if group_id is None:
+            return None
+        return LagGroup(self._client_for_lag, group_id)
 
     @cached_property
     def _watch(self) -> NewsWatch:
