@@ -19,6 +19,8 @@ from kraft.spark.security import Security, parse_security
 
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 """Java's default."""
+_MAX_REQUEST_SIZE = 1 << 20
+"""Java's default of max.request.size; librdkafka's own is smaller."""
 _QUEUE_KBYTES = 32 << 10
 """What a task holds back at most, so that a Python worker stays small."""
 _IGNORED_BY_WRITES = frozenset(("checkpointlocation", "queryname", "path", "includeheaders"))
@@ -73,6 +75,7 @@ class WriteOptions:
         """All that the producer is made with."""
         return {
             "queue.buffering.max.kbytes": _QUEUE_KBYTES,
+            "message.max.bytes": _MAX_REQUEST_SIZE,
             **self.properties,
             **self.security.producer_properties(),
             "bootstrap.servers": ",".join(map(str, self.bootstrap)),

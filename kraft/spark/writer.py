@@ -32,6 +32,7 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
     "partition": (IntegerType(),),
 }
 _ANY_PARTITION = -1
+_PIECE_BYTES = 1 << 20
 _FLUSH_STEP_S = 0.5
 _AFTER_DELIVERY_S = 30.0
 """librdkafka ends every record in delivery.timeout.ms; beyond that and this much it is taken for broken."""
@@ -77,7 +78,16 @@ def _is_one_of(kind: DataType, wanted: Iterable[DataType]) -> bool:
 
 
 def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[Record]:
-    """The rows of a batch in order; `topic`, if given, goes before the column. Raises WriteFailedError."""
+    """The rows of a batch in order; `topic`, if given, goes before the column. Raises WriteFailedError.
+
+    Rows become Python objects a piece at a time: an Arrow batch of large values is held once, not twice.
+    """
+    step = max(1, batch.num_rows * _PIECE_BYTES // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, step):
+        yield from _records(batch.slice(start, step), topic)
+
+
+def _records(batch: pa.RecordBatch, topic: str | None) -> Iterator[Record]:
     count = batch.num_rows
     topics = [topic] * count if topic is not None else batch.column("topic").to_pylist()
     partitions = _column(batch, "partition")
@@ -100,8 +110,13 @@ def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[Record]:
             raise WriteFailedError(
                 f"A row has {partition} in the column partition: null leaves it to the key."
             )
-        pairs = None if headers is None else [(header["key"], header["value"]) for header in headers]
-        yield Record(name, value, key, partition, pairs)
+        yield Record(name, value, key, partition, None if headers is None else _pairs(headers))
+
+
+def _pairs(headers: list[dict[str, Any] | None]) -> list[tuple[str, bytes | None]]:
+    if any(header is None or header["key"] is None for header in headers):
+        raise WriteFailedError("A row has a header without a key, which no record can have: filter it out.")
+    return [(header["key"], header["value"]) for header in headers if header is not None]
 
 
 def _column(batch: pa.RecordBatch, name: str) -> list[Any]:
@@ -117,7 +132,11 @@ def _column(batch: pa.RecordBatch, name: str) -> list[Any]:
 
 
 class _Delivery:
-    """One task's producer. Holds at most its queue in memory and gives up at the first record that fails."""
+    """One task's producer. Holds at most its queue in memory and gives up at the first record that fails.
+
+    As a context manager it ends the producer with the task, however that ends: Spark reuses Python workers, so that
+    what a failed task had queued would be sent beside the next one's records.
+    """
 
     def __init__(self, options: WriteOptions) -> None:
         from confluent_kafka import KafkaException, Producer
@@ -130,6 +149,13 @@ class _Delivery:
             raise OptionError(
                 f"librdkafka refuses a producer option: {error.args[0].str().strip()}."
             ) from error
+
+    def __enter__(self) -> _Delivery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer.purge()
+        self._producer.close()
 
     def add(self, record: Record) -> None:
         """Waits while the queue is full. Raises WriteFailedError."""
@@ -176,7 +202,6 @@ class _Delivery:
         if self._failed is None:
             return
         topic, error = self._failed
-        self._producer.purge()
         raise WriteFailedError(
             f"A record for topic {topic} could not be written: {error.name()}, {error.str()}. Of this task's"
             " records any may have been written; Spark repeats the task if it may."
@@ -185,14 +210,14 @@ class _Delivery:
 
 def write_rows(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Written:
     """Writes all rows; returns when they are acknowledged. Raises WriteFailedError, OptionError."""
-    delivery = _Delivery(options)
     count = 0
-    for batch in batches:
-        for record in records(batch, options.topic):
-            delivery.add(record)
-        count += batch.num_rows
-        delivery.look()
-    delivery.finish()
+    with _Delivery(options) as delivery:
+        for batch in batches:
+            for record in records(batch, options.topic):
+                delivery.add(record)
+            count += batch.num_rows
+            delivery.look()
+        delivery.finish()
     return Written(count)
 
 

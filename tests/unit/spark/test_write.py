@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +51,7 @@ def test_properties_are_safe_by_default() -> None:
         "partitioner": "murmur2_random",
         "queue.buffering.max.kbytes": 32 << 10,
     }
+    assert parse(topic="t").producer_properties()["message.max.bytes"] == 1 << 20, "as Java's producer"
 
 
 def test_what_says_the_same_is_taken() -> None:
@@ -92,6 +95,22 @@ def test_a_wrong_address_fails_the_write() -> None:
         write_rows(options, [batch])
 
 
+def test_a_task_that_fails_leaves_no_producer_behind() -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"value": [b"x"] * 10_000})
+        raise RuntimeError("the rows end here")
+
+    options = parse_write_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    with pytest.raises(RuntimeError, match="the rows end here") as failed:
+        write_rows(options, rows())
+    assert failed.tb is not None, "the traceback keeps every local alive"
+    assert [name for name in threads() if name.startswith("rdk:")] == []
+
+
+def threads() -> list[str]:
+    return [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+
+
 def test_nobody_at_the_address_is_told_before_a_task_starts() -> None:
     with pytest.raises(ClusterUnavailableError, match=r"No broker answers \(127.0.0.1:1: .*refused"):
         check_reachable(
@@ -131,6 +150,25 @@ def test_rows_that_cannot_be_written() -> None:
     negative = pa.RecordBatch.from_arrays([values, pa.array([-1], pa.int32())], names=["value", "partition"])
     with pytest.raises(WriteFailedError, match="has -1 in the column partition"):
         list(records(negative, "t"))
+
+
+def test_large_rows_are_taken_a_piece_at_a_time() -> None:
+    values = [bytes([number]) * 700_000 for number in range(5)]
+    batch = pa.RecordBatch.from_pydict({"value": values, "key": [b"%d" % number for number in range(5)]})
+    assert [(one.key, one.value) for one in records(batch.slice(1, 3), "t")] == [
+        (b"%d" % number, values[number]) for number in (1, 2, 3)
+    ]
+    assert list(records(batch.slice(0, 0), "t")) == []
+
+
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
+def test_a_header_without_a_key(header: dict[str, bytes | None] | None) -> None:
+    kind = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([b"x"]), pa.array([[header]], kind)], names=["value", "headers"]
+    )
+    with pytest.raises(WriteFailedError, match="a header without a key"):
+        list(records(batch, "t"))
 
 
 def schema(**types: DataType) -> StructType:
