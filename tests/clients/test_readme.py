@@ -149,10 +149,11 @@ def test_everything_in_the_readme_runs_as_it_stands(newcomer: Newcomer) -> None:
             programs.append(newcomer.printed)
     for command in sorted(set(re.findall(r"`(kraft [a-z][a-z -]*)`", readme))):
         newcomer.run(Block("sh", f"{command} --help"))
-    consumed, _, _ = programs
+    consumed, _, copied, _ = programs
     assert len(consumed.splitlines()) == 10
-    # Two times a thousand lines, and what the client produced.
-    assert parquet.read_table(newcomer.folder / "events.parquet", columns=["value"]).num_rows == 2001
+    # Three times a thousand lines, and what the client produced.
+    assert parquet.read_table(newcomer.folder / "events.parquet", columns=["value"]).num_rows == 3001
+    assert copied.splitlines()[-1] == "3001 records copied"
 
 
 def test_what_the_readme_links_to_is_there() -> None:
