@@ -277,9 +277,16 @@ def test_epochs_of_a_producer(send: Send) -> None:
     assert send(0, epoch=2)[0] is ErrorCode.NONE
 
 
-def test_transactions_are_refused(connection: RawConnection) -> None:
-    """They are not advertised; a client that tries all the same is told, not left waiting."""
+def test_a_transactional_id_is_answered_by_its_coordinator_alone(connection: RawConnection) -> None:
+    """A client that asked nobody for its coordinator is sent to look for it, unless it is the one by chance."""
     request = InitProducerIdRequest(
-        transactional_id="tx", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1
+        transactional_id="nobody looked for it",
+        transaction_timeout_ms=1000,
+        producer_id=-1,
+        producer_epoch=-1,
     )
-    assert connection.call(request, 4).error_code == ErrorCode.UNSUPPORTED_VERSION
+    with_empty_id = InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000)
+    assert connection.call(with_empty_id, 4).error_code == ErrorCode.INVALID_REQUEST
+    answer = connection.call(request, 4)
+    assert answer.error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.NONE)
+    assert (answer.producer_id >= 0) == (answer.error_code == ErrorCode.NONE)

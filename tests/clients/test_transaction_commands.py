@@ -120,7 +120,7 @@ def test_an_interrupted_transaction_is_aborted(node: NodeProcesses, topic: str, 
     assert process.stdin is not None
     process.stdin.write("".join(f"aborted-{number}\n" for number in range(5)))
     process.stdin.flush()
-    until(lambda: kraft.values(topic, "read_uncommitted"), "the lines are sent")
+    until(lambda: kraft.values(topic, "read_uncommitted") or None, "the lines are sent")
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=COMMAND_S)
     assert (process.returncode, json.loads(out)["committed"]) == (EXIT_FAILED, 0)
