@@ -136,7 +136,8 @@ class TransactionWorld(World):
         assert self.log.producers.state.end_offset == self.model.end
 
     def check_last_stable_offset(self) -> None:
-        """Exactly what the list says, but for transactions of which the log cannot know any more."""
+        """Exactly what the list says; but a log that was opened may hold everything back, until the high watermark
+        has come to where it was opened: which transactions ended before, it cannot know."""
         known, first_base = [], self.log.segment_base_offsets[0]
         undecided = [
             t
@@ -144,10 +145,10 @@ class TransactionWorld(World):
             if t.marker_offset is None or t.marker_offset >= self.high_watermark
         ]
         for transaction in undecided:
-            if transaction.marker_offset is not None and transaction.marker_offset < self.reopened_at:
-                continue
             known += [offset for offset in transaction.offsets if offset >= first_base][:1]
         lowest = self.stable([t.first_offset for t in undecided])
+        if self.high_watermark < self.reopened_at:
+            lowest = min(self.model.start, self.high_watermark)
         assert lowest <= self.log.last_stable_offset(self.high_watermark) <= self.stable(known)
 
     def stable(self, first_offsets: list[int]) -> int:

@@ -315,7 +315,10 @@ class ProducerState:
                 entry.transaction_first_offset
                 for entry in producers.values()
                 if entry.transaction_first_offset != NO_OFFSET
-            ]
+            ],
+            known_from=end_offset
+            if any(entry.coordinator_epoch != NO_COORDINATOR_EPOCH for entry in producers.values())
+            else 0,
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:

@@ -1,7 +1,8 @@
 """Where a log's transactions begin and end, as far as read_committed readers must wait for them (KIP-98).
 
 Guarantees: the last stable offset never passes the first record of a transaction that is open, or whose
-marker is not below the high watermark yet and could still be lost. Costs nothing while there are no
+marker is not below the high watermark yet and could still be lost. A log that was opened from a snapshot does not know
+which transactions ended before that: until the high watermark has come there, nothing is stable. Costs nothing while there are no
 transactions, and a logarithm of their number else. `ProducerState` keeps it in step with its producers,
 `PartitionLog` asks it. Pure.
 """
@@ -26,17 +27,19 @@ class CompletedTransaction(NamedTuple):
 class TransactionOffsets:
     """Open transactions, and ended ones whose markers may not be replicated yet."""
 
-    __slots__ = ("_ended", "_open")
+    __slots__ = ("_ended", "_known_from", "_open")
 
     def __init__(self) -> None:
         self._open: dict[int, None] = {}
         """First offsets, ascending: transactions begin at the log's end."""
         self._ended: list[tuple[int, int]] = []
         """(First offset, marker offset) as a heap. Markers below the high watermark go when they surface."""
+        self._known_from = 0
+        """Markers below this offset are in no list; 0 once the high watermark has passed them."""
 
     def __bool__(self) -> bool:
         """Whether the last stable offset may differ from the high watermark."""
-        return bool(self._open or self._ended)
+        return bool(self._open or self._ended or self._known_from)
 
     @property
     def first_open(self) -> int | None:
@@ -58,6 +61,8 @@ class TransactionOffsets:
     def first_unstable(self, high_watermark: int) -> int | None:
         """Where the oldest transaction begins that is open or whose marker is not below the high watermark."""
         self.forget_replicated(high_watermark)
+        if self._known_from:
+            return 0
         first_open = self.first_open
         if not self._ended:
             return first_open
@@ -66,16 +71,20 @@ class TransactionOffsets:
 
     def forget_replicated(self, high_watermark: int) -> None:
         """Lets go of ended transactions whose markers cannot be lost any more."""
+        if self._known_from <= high_watermark:
+            self._known_from = 0
         ended = self._ended
         while ended and ended[0][1] < high_watermark:
             heappop(ended)
 
-    def restore(self, first_offsets: list[int]) -> None:
-        """The open transactions, as a snapshot tells of them."""
+    def restore(self, first_offsets: list[int], known_from: int) -> None:
+        """The open transactions, as a snapshot tells of them; `known_from`: its offset, if transactions ended before."""
         self._open = dict.fromkeys(sorted(first_offsets))
+        self._known_from = known_from
 
     def adopt_ended(self, other: TransactionOffsets, end_offset: int) -> None:
-        """Takes over what `other` knew of ended transactions with markers below `end_offset`."""
+        """Takes over what `other` knew of ended transactions with markers below `end_offset`, of the same log."""
+        self._known_from = min(self._known_from, other._known_from)
         known = {*self._ended, *(entry for entry in other._ended if entry[1] < end_offset)}
         self._ended = list(known)
         heapify(self._ended)
