@@ -227,7 +227,12 @@ class FakeCluster:
         for asked in request.topics:
             answers = []
             for entry in asked.partitions:
-                partition = self.topics[asked.name].partitions[entry.partition_index]
+                partitions = self.topics[asked.name].partitions
+                if entry.partition_index >= len(partitions):  # the topic was made anew with fewer
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    answers.append(ListOffsetsPartitionResponse(entry.partition_index, error_code=code))
+                    continue
+                partition = partitions[entry.partition_index]
                 code = error or _leader_error(partition, broker_id, entry.current_leader_epoch)
                 answer = ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=code)
                 if code is ErrorCode.NONE:

@@ -46,6 +46,10 @@ class GroupBoard:
         if len(owned) == len(set(owned)) == len(wanted):
             self._whole_s[group] = min(one.confirmed_s for one in whole)
 
+    def gone(self, group: str, member: str) -> None:
+        """A member will not come back: the group is whole without it."""
+        self._members[group].pop(member, None)
+
     def not_whole_since(self, since_s: float) -> dict[str, str]:
         """By group: where its members stand, of those that were not whole at any time after `since_s`."""
         return {

@@ -80,6 +80,7 @@ class Processor(ClassicMember):
         except NoCoordinatorError:
             self._session.abandon("no coordinator")
             self.forget()
+            self.around.board.gone(self.spec.group, self.name)
 
     async def _takes_over(self) -> bool:
         """Has its id to itself. False: its own earlier request came in between."""

@@ -81,7 +81,7 @@ class MustAbortError(Exception):
 
 
 class NoCoordinatorError(Exception):
-    """The run ends, and only an operator could give the transactional id a coordinator again."""
+    """The faults are over, and only an operator could give the transactional id a coordinator again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -409,7 +409,8 @@ class TransactionSession:
                 break
             if not code.retriable:
                 self._client.surprise(broker, f"FindCoordinator was answered with {code.name}")
-            if self._workload.stopping and self._watch.is_beyond_repair(self.transactional_id):
+            is_healed = self._workload.is_calm or self._workload.stopping
+            if is_healed and self._watch.is_beyond_repair(self.transactional_id):
                 raise NoCoordinatorError
             await self._client.back_off()
         return self._coordinator

@@ -125,6 +125,12 @@ def test_topics_beside_those_that_stay_do_not_count(board):
     assert not board.not_whole_since(0.0)
 
 
+def test_a_group_is_whole_without_a_member_that_will_not_come_back(board):
+    board.gone("g", "b")
+    stand(board, "a", 1, 0, 1, 2)
+    assert not board.not_whole_since(0.0)
+
+
 # -- what members tell each other
 
 
