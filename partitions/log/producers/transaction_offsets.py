@@ -2,8 +2,8 @@
 
 Guarantees: the last stable offset never passes the first record of a transaction that is open, or whose
 marker is not below the high watermark yet and could still be lost. A log that was opened from a snapshot does not know
-which transactions ended before that: until the high watermark has come there, nothing is stable. Costs nothing while there are no
-transactions, and a logarithm of their number else. `ProducerState` keeps it in step with its producers,
+which transactions ended before that: until the high watermark has come there, nothing is stable. Costs nothing while
+there are no transactions, and a logarithm of their number else. `ProducerState` keeps it in step with its producers,
 `PartitionLog` asks it. Pure.
 """
 
@@ -78,7 +78,7 @@ class TransactionOffsets:
             heappop(ended)
 
     def restore(self, first_offsets: list[int], known_from: int) -> None:
-        """The open transactions, as a snapshot tells of them; `known_from`: its offset, if transactions ended before."""
+        """The open transactions, as a snapshot tells of them; `known_from`: its offset, if any ended before."""
         self._open = dict.fromkeys(sorted(first_offsets))
         self._known_from = known_from
 
