@@ -8,7 +8,8 @@ again. It freezes and crashes as members do, and is a zombie then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from itertools import zip_longest
 
 from kraft.chaos.group_history import GroupAction, GroupOperation
 from kraft.chaos.history import OperationStatus
@@ -43,6 +44,8 @@ from kraft.protocol.schemas.group_offsets import (
 TIMEOUT_MS = 3_000
 TXN_OFFSET_COMMIT_VERSIONS = {1: 3, 2: 5}
 ATTEMPTS_MAX = 20
+BATCH_MAX_BYTES, RECORD_OVERHEAD_BYTES = 8_192, 32
+"""The smallest segments of the output's partitions have 16 KiB."""
 SLOW_ODDS, SLOW_S = 0.06, (0.2, 1.5)
 """That something takes long, once before the offsets of a transaction and once behind them."""
 DECLINES_ODDS = 0.06
@@ -153,7 +156,8 @@ class Processor(ClassicMember):
         transaction = session.begin(group=self.spec.group)
         is_refused = False
         try:
-            await session.send(self._batches(read))
+            for batches in _rounds(self._batches(read)):
+                await session.send(batches)
             await session.add_offsets(self.spec.group)
             await self._dawdle()
             is_refused = not await self._commit_offsets(session, transaction, read)
@@ -265,3 +269,21 @@ class Processor(ClassicMember):
             epoch = self.epoch_of(self._coordinator) if self._coordinator is not None else operation.epoch
             self.around.groups.history.answer(operation, status, epoch)
         self._commit_operations.clear()
+
+
+def _rounds(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
+    """The batches in pieces that every log takes, one of each at a time: after a long wait much is read at once."""
+    pieces = [list(_pieces(batch)) for batch in batches]
+    for together in zip_longest(*pieces):
+        yield [piece for piece in together if piece is not None]
+
+
+def _pieces(batch: Batch) -> Iterator[Batch]:
+    start = size_bytes = 0
+    for number, value in enumerate(batch.values):
+        if number > start and size_bytes + len(value) + RECORD_OVERHEAD_BYTES > BATCH_MAX_BYTES:
+            yield Batch(batch.name, batch.values[start:number], batch.sources[start:number])
+            start, size_bytes = number, 0
+        size_bytes += len(value) + RECORD_OVERHEAD_BYTES
+    if start < len(batch.values):
+        yield Batch(batch.name, batch.values[start:], batch.sources[start:])

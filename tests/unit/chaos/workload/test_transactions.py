@@ -12,7 +12,8 @@ from kraft.chaos.transaction_history import TransactionEnd, TransactionHistory
 from kraft.chaos.workload import base
 from kraft.chaos.workload.groups import member
 from kraft.chaos.workload.transactions import producer, session
-from kraft.chaos.workload.transactions.processor import PROCESSED
+from kraft.chaos.workload.transactions.processor import PROCESSED, _rounds
+from kraft.chaos.workload.transactions.session import Batch
 from tests.unit.chaos.workload.stage import Stage, staged
 
 LEDGER = TopicSpec("ledger", 2, 3, {"min.insync.replicas": "2"})
@@ -144,3 +145,16 @@ def test_a_transaction_that_hangs_is_found(living_on: None, monkeypatch: pytest.
         stage.workloads.read_everything()
         stage.wait(lambda: stage.workloads.read)
         assert "hanging-transaction" in stage.oracles
+
+
+def test_what_a_processor_read_at_once_is_written_in_pieces_that_logs_take():
+    values = tuple(b"%04d" % number + b"." * 100 for number in range(200))
+    sources = tuple((((b"id", 0), number)) for number in range(200))
+    rounds = list(
+        _rounds([Batch(("results", 0), values, sources), Batch(("results", 1), values[:1], sources[:1])])
+    )
+    assert [len(together) for together in rounds] == [2] + [1] * (len(rounds) - 1)
+    first = [batch for together in rounds for batch in together if batch.name == ("results", 0)]
+    assert tuple(value for batch in first for value in batch.values) == values
+    assert tuple(source for batch in first for source in batch.sources) == sources
+    assert max(sum(len(value) + 32 for value in batch.values) for batch in first) <= 8_192
