@@ -49,6 +49,7 @@ async function run() {
     readUncommitted: false,
   })
   const end = async (code) => {
+    setTimeout(() => process.exit(code), 3_000) // a consumer that crashed may not come to an end of its own
     await consumer.disconnect().catch((error) => process.stderr.write(`${error.stack}\n`))
     process.exit(code)
   }
