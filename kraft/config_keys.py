@@ -275,6 +275,11 @@ _KEYS: Final = (
         "offsets.topic.replication.factor", "short", "3", _integer(1, 2**15 - 1),
         "Replicas of __consumer_offsets; groups have no coordinator before so many brokers are there.",
     ),
+    ConfigKey("offsets.topic.segment.bytes", "int", "104857600", _integer(1), "Size of a segment of it."),
+    ConfigKey(
+        "offsets.commit.timeout.ms", "int", "5000", _integer(1),
+        "How long a coordinator waits for the replicas before it answers that it could not.",
+    ),
     ConfigKey(
         "add.partitions.to.txn.retry.backoff.ms", "int", "20", _integer(1),
         "How often a broker asks a transaction coordinator again that is busy with the transaction before.",
@@ -282,11 +287,6 @@ _KEYS: Final = (
     ConfigKey(
         "add.partitions.to.txn.retry.backoff.max.ms", "int", "100", _integer(0),
         "For how long it does so before the client has to send again.",
-    ),
-    ConfigKey("offsets.topic.segment.bytes", "int", "104857600", _integer(1), "Size of a segment of it."),
-    ConfigKey(
-        "offsets.commit.timeout.ms", "int", "5000", _integer(1),
-        "How long a coordinator waits for the replicas before it answers that it could not.",
     ),
     ConfigKey(
         "transaction.partition.verification.enable", "boolean", "true", _boolean,

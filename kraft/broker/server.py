@@ -98,19 +98,7 @@ class BrokerServer:
         self.request_times = {key: RequestTimes() for key in SUPPORTED}
         self.loader = MetadataLoader(config.node_id, self.controller, rng, halt)
         self._descriptors = DescriptorBudget.within(environment.open_files_limit)
-        self.logs = LogManager(
-            environment.disk,
-            config.log_dirs,
-            config.log_defaults,
-            environment.executor,
-            now_ms=environment.now_ms,
-            halt=halt,
-            rng=rng,
-            cleaner=cleaner_config(config),
-            max_open_files=self._descriptors.max_open_files,
-            max_loaded_indexes=self._descriptors.max_loaded_indexes,
-            vital_directory=config.metadata_log_dir if config.is_controller else None,
-        )
+        self.logs = self._make_logs()
         self.offline_replicas = OfflineReplicas(config.node_id, self._epoch, self.controller, rng, halt)
         self._alter_partitions = AlterPartitionManager(
             config.node_id,
@@ -152,6 +140,22 @@ class BrokerServer:
         self._subscribe()
         self.lifecycle: BrokerLifecycle | None = None
         self._previous_broker_epoch = UNKNOWN_BROKER_EPOCH
+
+    def _make_logs(self) -> LogManager:
+        config, environment = self._config, self._environment
+        return LogManager(
+            environment.disk,
+            config.log_dirs,
+            config.log_defaults,
+            environment.executor,
+            now_ms=environment.now_ms,
+            halt=environment.halt,
+            rng=environment.rng,
+            cleaner=cleaner_config(config),
+            max_open_files=self._descriptors.max_open_files,
+            max_loaded_indexes=self._descriptors.max_loaded_indexes,
+            vital_directory=config.metadata_log_dir if config.is_controller else None,
+        )
 
     def _subscribe(self) -> None:
         """Who is told of metadata, in order: whoever acts on them finds the cache up to date."""
