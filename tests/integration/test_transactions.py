@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec
 
@@ -18,7 +18,7 @@ from kraft.protocol.schemas.reassignments import (
     ReassignableTopic,
 )
 from tests.integration.test_read_committed import with_confluent
-from tests.support.node_processes import until
+from tests.support.node_processes import NOT_SERVED_YET, until
 from tests.support.raw_client import RawConnection
 from tests.support.raw_transactions import ADDING_PRODUCE_VERSION, RawProducer, address_of
 from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
@@ -51,7 +51,7 @@ def until_stable(cluster: ThreadedCluster, topic: str, marked: int) -> None:
             stable = end_of(cluster, topic, IsolationLevel.READ_COMMITTED)
             return stable == end_of(cluster, topic, IsolationLevel.READ_UNCOMMITTED) >= marked
         except KafkaException as error:
-            if not error.args[0].retriable() and error.args[0].code() != KafkaError.OFFSET_NOT_AVAILABLE:
+            if not error.args[0].retriable() and error.args[0].code() not in NOT_SERVED_YET:
                 raise
             return False  # its leader is new
 
