@@ -225,6 +225,30 @@ def test_a_topic_created_anew_is_refused(
         plan.next(start, unlimited=True)
 
 
+@pytest.mark.parametrize("leaders", [(1,), (3, 1)])
+def test_a_topic_created_anew_since_it_was_described(
+    planner: Plan, cluster: FakeCluster, topic: FakeTopic, leaders: tuple[int, ...]
+) -> None:
+    """Its partitions are fewer, or end below what was read of its predecessor's: not a truncation."""
+    plan = planner()
+    start = plan.next(plan.initial(), unlimited=True)
+    anew = cluster.create_topic("orders", leaders=leaders)
+    anew.partitions[0].move(3)
+    with pytest.raises(TopicChangedError, match=r"created anew.*orders-0: 10, orders-1: 30"):
+        plan.next(start, unlimited=True)
+
+
+def test_a_batch_of_a_topic_that_was_created_anew_is_planned_as_it_was(
+    planner: Plan, cluster: FakeCluster, topic: FakeTopic
+) -> None:
+    """Planned again after a restart; the readers of its slices tell what is gone."""
+    before = planner(failOnDataLoss="false")
+    start = before.initial()
+    end = before.next(start, unlimited=True)
+    cluster.create_topic("orders", leaders=(1,))
+    assert short(planner(failOnDataLoss="false"), {}, end) == ["orders-0[0, 10)", "orders-1[0, 30)"]
+
+
 def test_a_lossy_stream_reads_the_new_topic_from_its_beginning(
     planner: Plan, cluster: FakeCluster, topic: FakeTopic, waiting: Waiting, caplog: pytest.LogCaptureFixture
 ) -> None:
