@@ -9,7 +9,7 @@ Python process owns it (`stream.py`); time is the policy's clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kraft.spark.admission import Range, is_too_little, limit_bytes, limit_offsets
@@ -83,9 +83,14 @@ class StreamPlanner:
         `unlimited` ignores the options that limit batches. Raises ConnectorError.
         """
         topics = self._current_topics(start)
-        latest = self._latest(topics)
+        try:
+            latest = self._latest(topics)
+        except UnknownTopicError:
+            self._look_again()
+            topics = self._current_topics(start)
+            latest = self._latest(topics)
         self.latest_ends = {partition: end.offset for partition, end in latest.items()}
-        ranges = self._ranges(self._known(start, topics), latest)
+        ranges = self._ranges(topics, self._known(start, topics), latest)
         reshaped = _shape(start) != _shape(
             _stream_offset(topics, {partition: Position(0, 0) for partition in latest})
         )
@@ -108,25 +113,37 @@ class StreamPlanner:
             for index in topic.partitions
             if _position(start, name, topic.topic_id, index) is None
         ]
-        earliest = self._client.list_offsets(dict.fromkeys(new, EARLIEST_TIMESTAMP))
+        earliest = self._earliest_of_new(new)
+        ranges = []
+        for name, topic in end.items():
+            for index, (end_offset, epoch) in topic.partitions.items():
+                partition = TopicPartition(name, index)
+                position = _position(start, name, topic.topic_id, index)
+                if position is not None:
+                    at = self._history(partition, topic.topic_id, position, epoch)
+                elif partition in earliest:
+                    at = earliest[partition]
+                else:
+                    continue
+                ranges.append(PartitionSlice(name, topic.topic_id, index, at, end_offset, epoch))
+        return split_by_options(self._client, self._options, ranges)
+
+    def _earliest_of_new(self, new: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions of a planned batch begin; topics that are gone by now are reported and left out."""
+        earliest: dict[TopicPartition, LeaderOffset] = {}
+        for name in dict.fromkeys(partition.topic for partition in new):
+            of_topic = [partition for partition in new if partition.topic == name]
+            try:
+                earliest.update(self._client.list_offsets(dict.fromkeys(of_topic, EARLIEST_TIMESTAMP)))
+            except UnknownTopicError as error:
+                self._loss.report(f"{error} It was there when this batch was planned.", TopicChangedError)
         for partition, found in earliest.items():
             if found.offset > 0:
                 self._loss.report(
                     f"{partition} is new to this stream, but its first offset is {found.offset}: the records"
                     " before it were deleted."
                 )
-        ranges = []
-        for name, topic in end.items():
-            for index, (end_offset, epoch) in topic.partitions.items():
-                partition = TopicPartition(name, index)
-                position = _position(start, name, topic.topic_id, index)
-                at = (
-                    earliest[partition].offset
-                    if position is None
-                    else self._history(partition, position, epoch)
-                )
-                ranges.append(PartitionSlice(name, topic.topic_id, index, at, end_offset, epoch))
-        return split_by_options(self._client, self._options, ranges)
+        return {partition: found.offset for partition, found in earliest.items()}
 
     # ---- what there is
 
@@ -192,7 +209,10 @@ class StreamPlanner:
         return known
 
     def _ranges(
-        self, known: Mapping[TopicPartition, Position], latest: Mapping[TopicPartition, LeaderOffset]
+        self,
+        topics: Mapping[str, TopicMetadata],
+        known: Mapping[TopicPartition, Position],
+        latest: Mapping[TopicPartition, LeaderOffset],
     ) -> dict[TopicPartition, Range]:
         """What each partition has to offer; reports those that were truncated below what was read."""
         new = [partition for partition in latest if partition not in known]
@@ -201,8 +221,11 @@ class StreamPlanner:
         for partition, position in known.items():
             if partition not in latest:
                 continue
-            end = latest[partition]
-            start = self._history(partition, position, end.leader_epoch)
+            end, topic_id = latest[partition], topics[partition.topic].topic_id
+            start = self._history(partition, topic_id, position, end.leader_epoch)
+            if end.offset < start and self._is_replaced(partition.topic, topic_id):
+                ranges[partition] = Range(start, start)
+                continue
             if end.offset < start:
                 self._loss.report(
                     f"{partition} ends at offset {end.offset}, but the stream has read up to {start}:"
@@ -211,16 +234,21 @@ class StreamPlanner:
             ranges[partition] = Range(start, end.offset)
         return ranges
 
-    def _history(self, partition: TopicPartition, position: Position, epoch: int) -> int:
+    def _history(self, partition: TopicPartition, topic_id: bytes, position: Position, epoch: int) -> int:
         """From where the partition is to be read on: the position, or where its history was cut below it."""
         if epoch == position.leader_epoch:
             return position.offset
         known = self._histories.get(partition)
         if known is not None and known[:2] == (position, epoch):
             return known[2]
-        _, end = self._client.end_of_epoch(partition, position.leader_epoch)
+        try:
+            _, end = self._client.end_of_epoch(partition, position.leader_epoch)
+        except UnknownTopicError:
+            return position.offset  # whoever reads on there will tell
         if not 0 <= end < position.offset:
             end = position.offset
+        elif self._is_replaced(partition.topic, topic_id):
+            return position.offset
         else:
             self._loss.report(
                 f"{partition} was truncated at offset {end} (leader epoch {epoch} leads now), but the stream has"
@@ -229,6 +257,21 @@ class StreamPlanner:
             )
         self._histories[partition] = (position, epoch, end)
         return end
+
+    def _is_replaced(self, name: str, topic_id: bytes) -> bool:
+        """Whether leaders, who are asked by name, have spoken of a topic created anew: the next look tells of it."""
+        try:
+            replaced = self._client.topics([name])[name].topic_id != topic_id
+        except UnknownTopicError:
+            replaced = True
+        if replaced:
+            self._look_again()
+        return replaced
+
+    def _look_again(self) -> None:
+        """What is known of the topics counts no more. Frozen ones stay."""
+        if self._frozen is None:
+            self._topics_since = float("-inf")
 
     # ---- admission
 
