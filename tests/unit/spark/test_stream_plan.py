@@ -225,6 +225,64 @@ def test_a_topic_created_anew_is_refused(
         plan.next(start, unlimited=True)
 
 
+@pytest.mark.parametrize("epochs_before", [0, 3])
+@pytest.mark.parametrize("shape", [(5, 5), (50, 50), (5,), (50,), (50, 50, 50)])
+def test_a_topic_created_anew_within_the_age_of_what_is_known_of_it(
+    planner: Plan,
+    cluster: FakeCluster,
+    topic: FakeTopic,
+    waiting: Waiting,
+    caplog: pytest.LogCaptureFixture,
+    epochs_before: int,
+    shape: tuple[int, ...],
+) -> None:
+    """Its leaders answer for the one before: nothing is taken for truncated, nothing of the new one skipped."""
+    strict, lossy = planner(), planner(failOnDataLoss="false")
+    for _ in range(epochs_before):
+        topic.partitions[0].move(1)
+    start = strict.next(strict.initial(), unlimited=True)
+    assert lossy.next(lossy.initial(), unlimited=True) == start
+    anew = cluster.create_topic("orders", leaders=[1, 2, 3][: len(shape)])
+    for partition, count in zip(anew.partitions, shape, strict=True):
+        fill(partition, count)
+    end = start
+    with pytest.raises(TopicChangedError, match=r"created anew.* up to the offsets orders-0"):  # noqa: PT012
+        for _ in range(2):
+            end = strict.next(end, unlimited=True)
+            assert {part.topic_id for part in strict.slices(start, end)} <= {topic.topic_id}
+            waiting.now += 1
+    end = lossy.next(start, unlimited=True)
+    waiting.now += 1
+    last = lossy.next(end, unlimited=True)
+    read = [part for pair in ((start, end), (end, last)) for part in lossy.slices(*pair)]
+    of_anew = [str(part) for part in read if part.topic_id == anew.topic_id]
+    assert of_anew == [f"orders-{index}[0, {count})" for index, count in enumerate(shape)]
+    assert {text.split(":")[0] for text in caplog.messages} == {"Topic orders was deleted and created anew"}
+
+
+def test_a_planned_batch_of_a_topic_that_is_gone(
+    planner: Plan,
+    cluster: FakeCluster,
+    topic: FakeTopic,
+    waiting: Waiting,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It has a new partition, and is planned after a restart."""
+    plan = planner()
+    start = plan.next(plan.initial(), unlimited=True)
+    topic.partitions.append(FakePartition(leader=3))
+    fill(topic.partitions[2], 2)
+    fill(topic.partitions[0], 2)
+    waiting.now += 1
+    end = plan.next(start, unlimited=True)
+    cluster.create_topic("orders")
+    strict, lossy = planner(), planner(failOnDataLoss="false", maxBytesPerPartition="1000")
+    with pytest.raises(TopicChangedError, match=r"no partition 2\. It was there when this batch was planned"):
+        strict.slices(start, end)
+    assert short(lossy, start, end) == ["orders-0[10, 12)"], "of which the reader will tell"
+    assert "no partition 2. It was there when this batch was planned" in caplog.text
+
+
 def test_a_lossy_stream_reads_the_new_topic_from_its_beginning(
     planner: Plan, cluster: FakeCluster, topic: FakeTopic, waiting: Waiting, caplog: pytest.LogCaptureFixture
 ) -> None:
