@@ -37,9 +37,9 @@ PARTITIONS = 3
 PAUSE_S = 0.1
 LINGER_MS = 100
 """So that the producer sends some hundred records a second, and not as many as it can."""
-WAIT_S = 240.0
-"""For a job to start, or for streams to have caught up; an executor or a driver starts in some ten seconds."""
-ROUND_S = 400.0
+WAIT_S = 480.0
+"""For a job to start, or for streams to have caught up: ten seconds, or many times that on a busy machine."""
+ROUND_S = 600.0
 GIVEN_UP_MAX = 2 + ROUNDS
 SLOW_PYTHON = "Python worker failed to connect back"
 """Spark gives its Python processes 10 s to start, which are not enough on a machine that is busy enough."""
@@ -144,6 +144,7 @@ class Job:
 
     def close(self) -> None:
         """Nothing that it ever started is left."""
+        print(f"the last job has said:\n{self._log.read_text(errors='replace')[-5000:]}")
         until(lambda: not self._kill_all(), "the job's processes have ended")
         if self._program is not None:
             self._program.communicate(timeout=WAIT_S)

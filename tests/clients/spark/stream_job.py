@@ -51,6 +51,8 @@ def main(bootstrap: str, source: str, sink: str, folder: Path) -> int:
         .option("checkpointLocation", str(folder / "checkpoint-topic"))
         .start()
     )
+    # One after the other: Spark gives each of their Python processes 10 s to start.
+    to_topic.processAllAvailable()
     to_files = (
         records.select(*IDENTITY, "value")
         .writeStream.format("parquet")
