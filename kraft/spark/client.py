@@ -109,6 +109,7 @@ class ClusterClient:
     ) -> None:
         self.policy = policy
         self._tls = security.context()
+        self._credentials = security.credentials
         self._isolation_level = _READ_COMMITTED if read_committed else 0
         self._answered = False
         """Whether any broker ever did."""
@@ -492,7 +493,7 @@ class ClusterClient:
             if connection is None:
                 connection = self._connections[address] = self._connect(address, timeout_s)
             response = connection.call(request, answer)
-        except (OSError, ProtocolError):
+        except (OSError, ProtocolError, ConnectorError):
             self._connections.pop(address, None)
             if connection is not None:
                 connection.close()
@@ -514,6 +515,8 @@ class ClusterClient:
             connect_timeout_s=min(policy.connect_timeout_s, limit_s),
             request_timeout_s=min(policy.request_timeout_s, limit_s),
             tls=self._tls,
+            credentials=self._credentials,
+            clock=policy.clock,
         )
 
     def _wait_while_muted(self, address: BrokerAddress) -> None:

@@ -56,6 +56,8 @@ _OPTIONS = (
     "kafka.client.id",
     "kafka.isolation.level",
     "kafka.security.protocol",
+    "kafka.sasl.mechanism",
+    "kafka.sasl.jaas.config",
 )
 _KNOWN = frozenset(name.lower() for name in _OPTIONS)
 _CLIENT_PREFIX = "kafka."
@@ -181,7 +183,7 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
 def check_names(options: Mapping[str, str]) -> None:
     """Refuses what is unknown, and what would change the result and is not done. Raises OptionError.
 
-    `options` have lower-case names. `security.py` has a word in those of encryption.
+    `options` have lower-case names. `security.py` has a word in those of security.
     """
     for name in options:
         if name in _KNOWN:

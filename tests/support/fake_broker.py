@@ -2,12 +2,14 @@
 
 `FakeCluster` listens on one loopback port a broker and answers ApiVersions, Metadata, ListOffsets,
 OffsetForLeaderEpoch and Fetch by Kafka's rules (leader, leader epoch, topic id, offset range). Tests move leaders, stop
-brokers, cut logs, and script errors; `requests` tells what was asked.
+brokers, cut logs, and script errors; `requests` tells what was asked. With `sasl` connections must say who they are
+before anything else, and are closed when a session has ended (`sasl_server.py`).
 """
 
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ from kraft.protocol import (
     decode_request_header,
     encode_response_frame,
 )
+from kraft.protocol.api import OF_CLIENTS
 from kraft.protocol.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -51,8 +54,15 @@ from kraft.protocol.schemas.offsets import (
     OffsetForLeaderTopicResult,
 )
 from kraft.protocol.schemas.offsets import EpochEndOffset as EpochEnd
+from kraft.protocol.schemas.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from partitions.records.batch import parse_header
 from partitions.records.builder import RecordTuple, build_batch
+from tests.support.sasl_server import Refused, SaslStage, SaslUsers
 
 Hook = Callable[[int, Message], ErrorCode | None]
 """Broker id and request; an error makes every partition of the answer fail with it."""
@@ -117,11 +127,16 @@ class FakeTopic:
 class FakeCluster:
     """Use it as a context manager. Brokers have the ids 1, 2, …"""
 
-    def __init__(self, brokers: int = 1) -> None:
+    def __init__(self, brokers: int = 1, *, sasl: SaslUsers | None = None) -> None:
+        self.sasl = sasl
         self.topics: dict[str, FakeTopic] = {}
         self.requests: list[tuple[int, Message]] = []
         self.hook: Hook = lambda broker_id, request: None
         self.api_versions = {int(key): (versions[0], versions[-1]) for key, versions in SUPPORTED.items()}
+        if sasl is not None:
+            self.api_versions |= {
+                int(key): (api.versions[0], api.versions[-1]) for key, api in OF_CLIENTS.items()
+            }
         self.metadata_of: dict[int, dict[str, FakeTopic]] = {}
         """What single brokers believe, where it is not the truth."""
         self.lock = threading.RLock()
@@ -371,18 +386,48 @@ class _Listener:
             self._threads[-1].start()
 
     def _serve(self, connection: socket.socket) -> None:
+        users = self._cluster.sasl
+        stage = None if users is None else SaslStage(users, len(self._connections))
         with connection, connection.makefile("rb") as stream:
             try:
                 while len(head := stream.read(4)) == 4:
                     frame = stream.read(int.from_bytes(head, "big"))
-                    header, position = decode_request_header(frame)
-                    version = header.api_version
-                    request = decode_request(header.api_key, version, frame, position)
-                    if header.api_key != ApiKey.API_VERSIONS:
-                        low, high = self._cluster.api_versions[header.api_key]
+                    api_key, version, correlation_id, position = _header(frame)
+                    request = decode_request(api_key, version, frame, position)
+                    if api_key != ApiKey.API_VERSIONS:
+                        low, high = self._cluster.api_versions[api_key]
                         assert low <= version <= high, "a client must keep to the versions offered"
-                    response = self._cluster.answer(self._broker_id, request)
-                    parts, _ = encode_response_frame(response, version, correlation_id=header.correlation_id)
+                    response = None if stage is None else _authenticated(stage, users, request)
+                    if response is None:
+                        if stage is not None and api_key != ApiKey.API_VERSIONS and not stage.is_open():
+                            return
+                        response = self._cluster.answer(self._broker_id, request)
+                    parts, _ = encode_response_frame(response, version, correlation_id=correlation_id)
                     connection.sendall(b"".join(parts))  # type: ignore[arg-type]  # no file slices here
             except OSError:
                 return  # stopped, or the client left
+
+
+def _header(frame: bytes) -> tuple[ApiKey, int, int, int]:
+    """API, version, correlation id, and where the body starts."""
+    key, version, correlation_id, client_id_bytes = struct.unpack_from(">hhih", frame)
+    if key in OF_CLIENTS:
+        tags = version >= OF_CLIENTS[ApiKey(key)].flexible_from
+        return ApiKey(key), version, correlation_id, 10 + client_id_bytes + tags
+    header, position = decode_request_header(frame)
+    return header.api_key, version, correlation_id, position
+
+
+def _authenticated(stage: SaslStage, users: SaslUsers | None, request: Message) -> Message | None:
+    """The answer to a step of authentication; None for other requests."""
+    assert users is not None
+    if isinstance(request, SaslHandshakeRequest):
+        code = ErrorCode.NONE if stage.begin(request.mechanism) else ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        return SaslHandshakeResponse(users.handshake_error or code, list(users.mechanisms))
+    if isinstance(request, SaslAuthenticateRequest):
+        try:
+            token = stage.answer(bytes(request.auth_bytes))
+        except Refused:
+            return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, users.reason)
+        return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=users.lifetime_ms)
+    return None
