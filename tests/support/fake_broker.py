@@ -1,7 +1,7 @@
 """A cluster of threaded brokers that serves batches from memory, for readers: no log, no replication.
 
 `FakeCluster` listens on one loopback port a broker and answers ApiVersions, Metadata, ListOffsets,
-OffsetForLeaderEpoch and Fetch by Kafka's rules (leader, leader epoch, topic id, offset range). Tests move leaders, stop
+OffsetForLeaderEpoch, Fetch, InitProducerId and Produce by Kafka's rules (leader, leader epoch, topic id, offset range). Tests move leaders, stop
 brokers, cut logs, and script errors; `requests` tells what was asked. With `sasl` connections must say who they are
 before anything else, and are closed when a session has ended (`sasl_server.py`).
 """
@@ -34,7 +34,17 @@ from kraft.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
-from kraft.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
+from kraft.protocol.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kraft.protocol.schemas.api_versions import (
+    UNSUPPORTED_VERSION_ANSWER_VERSION,
+    ApiVersion,
+    ApiVersionsResponse,
+)
 from kraft.protocol.schemas.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -54,13 +64,14 @@ from kraft.protocol.schemas.offsets import (
     OffsetForLeaderTopicResult,
 )
 from kraft.protocol.schemas.offsets import EpochEndOffset as EpochEnd
+from kraft.protocol.schemas.producers import InitProducerIdRequest, InitProducerIdResponse
 from kraft.protocol.schemas.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from partitions.records.batch import parse_header
+from partitions.records.batch import parse_header, stamp
 from partitions.records.builder import RecordTuple, build_batch
 from tests.support.sasl_server import Refused, SaslStage, SaslUsers
 
@@ -197,9 +208,33 @@ class FakeCluster:
                 return self._ends_of_epochs(broker_id, request, error)
             if isinstance(request, FetchRequest):
                 return self._fetch(broker_id, request, error)
-        return ApiVersionsResponse(
-            api_keys=[ApiVersion(key, *versions) for key, versions in self.api_versions.items()]
-        )
+            if isinstance(request, ProduceRequest):
+                return self._produce(broker_id, request, error)
+            if isinstance(request, InitProducerIdRequest):
+                return InitProducerIdResponse(error_code=error or 0, producer_id=len(self.requests))
+        return self.versions_offered(ErrorCode.NONE)
+
+    def versions_offered(self, error: ErrorCode) -> ApiVersionsResponse:
+        offered = [ApiVersion(key, *versions) for key, versions in self.api_versions.items()]
+        return ApiVersionsResponse(error_code=error, api_keys=offered)
+
+    def _produce(self, broker_id: int, request: ProduceRequest, error: ErrorCode | None) -> ProduceResponse:
+        """Takes one batch a partition, as producers send; tells nobody of doubles."""
+        responses = []
+        for asked in request.topic_data:
+            answers = []
+            for data in asked.partition_data:
+                partition = self.topics[asked.name].partitions[data.index]
+                code = error or _leader_error(partition, broker_id, -1)
+                answers.append(PartitionProduceResponse(data.index, code, partition.log_end_offset))
+                if code is ErrorCode.NONE and data.records is not None:
+                    batch = bytearray(data.records)
+                    stamp(
+                        batch, 0, base_offset=partition.log_end_offset, leader_epoch=partition.leader_epoch
+                    )
+                    partition.batches.append(bytes(batch))
+            responses.append(TopicProduceResponse(asked.name, answers))
+        return ProduceResponse(responses)
 
     def _metadata(
         self, broker_id: int, request: MetadataRequest, error: ErrorCode | None
@@ -393,6 +428,10 @@ class _Listener:
                 while len(head := stream.read(4)) == 4:
                     frame = stream.read(int.from_bytes(head, "big"))
                     api_key, version, correlation_id, position = _header(frame)
+                    if api_key == ApiKey.API_VERSIONS and version > self._cluster.api_versions[api_key][1]:
+                        refusal = self._cluster.versions_offered(ErrorCode.UNSUPPORTED_VERSION)
+                        self._send(connection, refusal, UNSUPPORTED_VERSION_ANSWER_VERSION, correlation_id)
+                        continue
                     request = decode_request(api_key, version, frame, position)
                     if api_key != ApiKey.API_VERSIONS:
                         low, high = self._cluster.api_versions[api_key]
@@ -402,10 +441,15 @@ class _Listener:
                         if stage is not None and api_key != ApiKey.API_VERSIONS and not stage.is_open():
                             return
                         response = self._cluster.answer(self._broker_id, request)
-                    parts, _ = encode_response_frame(response, version, correlation_id=correlation_id)
-                    connection.sendall(b"".join(parts))  # type: ignore[arg-type]  # no file slices here
+                    self._send(connection, response, version, correlation_id)
             except OSError:
                 return  # stopped, or the client left
+
+    def _send(
+        self, connection: socket.socket, response: Message, version: int, correlation_id: int
+    ) -> None:
+        parts, _ = encode_response_frame(response, version, correlation_id=correlation_id)
+        connection.sendall(b"".join(parts))  # type: ignore[arg-type]  # no file slices here
 
 
 def _header(frame: bytes) -> tuple[ApiKey, int, int, int]:

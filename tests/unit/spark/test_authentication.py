@@ -176,5 +176,5 @@ def test_a_client_that_does_not_say_who_it_is(cluster: FakeCluster, waiting: Wai
 
 def test_a_listener_without_sasl(users: SaslUsers, connect: Callable[..., ClusterClient]) -> None:
     users.handshake_error = ErrorCode.ILLEGAL_SASL_STATE
-    with pytest.raises(AuthenticationError, match="ILLEGAL_SASL_STATE. A listener without SASL says so"):
+    with pytest.raises(AuthenticationError, match=r"ILLEGAL_SASL_STATE\. A listener without SASL says so"):
         connect().topics([])
