@@ -229,9 +229,7 @@ class FakeCluster:
                 answers.append(PartitionProduceResponse(data.index, code, partition.log_end_offset))
                 if code is ErrorCode.NONE and data.records is not None:
                     batch = bytearray(data.records)
-                    stamp(
-                        batch, 0, base_offset=partition.log_end_offset, leader_epoch=partition.leader_epoch
-                    )
+                    stamp(batch, 0, base_offset=partition.log_end_offset, leader_epoch=partition.leader_epoch)
                     partition.batches.append(bytes(batch))
             responses.append(TopicProduceResponse(asked.name, answers))
         return ProduceResponse(responses)
@@ -445,9 +443,7 @@ class _Listener:
             except OSError:
                 return  # stopped, or the client left
 
-    def _send(
-        self, connection: socket.socket, response: Message, version: int, correlation_id: int
-    ) -> None:
+    def _send(self, connection: socket.socket, response: Message, version: int, correlation_id: int) -> None:
         parts, _ = encode_response_frame(response, version, correlation_id=correlation_id)
         connection.sendall(b"".join(parts))  # type: ignore[arg-type]  # no file slices here
 
