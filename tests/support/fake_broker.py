@@ -93,6 +93,10 @@ class FakePartition:
     """None: the high watermark."""
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     """Producer id, first offset and offset of the marker of each aborted transaction."""
+    near: dict[str, int] = field(default_factory=dict)
+    """By rack the follower that the leader sends readers to."""
+    follower_ends: dict[int, int] = field(default_factory=dict)
+    """What a follower has, where it lags."""
 
     @property
     def log_end_offset(self) -> int:
@@ -319,7 +323,7 @@ class FakeCluster:
                 if error is not None or topic is None:
                     data.error_code = error or ErrorCode.UNKNOWN_TOPIC_ID
                 else:
-                    _read(topic.partitions[entry.partition], broker_id, entry, data, request.isolation_level)
+                    _read(topic.partitions[entry.partition], broker_id, entry, data, request)
                 answers.append(data)
             responses.append(FetchableTopicResponse(topic_id=asked.topic_id, partitions=answers))
         return FetchResponse(responses=responses)
@@ -347,19 +351,32 @@ def _offset_for(partition: FakePartition, timestamp: int, isolation_level: int) 
 
 
 def _read(
-    partition: FakePartition, broker_id: int, entry: Any, data: PartitionData, isolation_level: int
+    partition: FakePartition, broker_id: int, entry: Any, data: PartitionData, request: FetchRequest
 ) -> None:
-    data.error_code = _leader_error(partition, broker_id, entry.current_leader_epoch)
+    isolation_level = request.isolation_level
+    is_follower = broker_id in partition.near.values() and broker_id != partition.leader
+    serving = partition.leader if is_follower else broker_id
+    data.error_code = _leader_error(partition, serving, entry.current_leader_epoch)
     if data.error_code:
         return
     data.high_watermark = partition.end
     data.last_stable_offset = partition.readable_end(1)
     data.log_start_offset = partition.log_start_offset
+    near = partition.near.get(request.rack_id, partition.leader)
+    if not is_follower and near != partition.leader:
+        data.preferred_read_replica = near
+        return
+    end = partition.readable_end(isolation_level)
+    if is_follower and broker_id in partition.follower_ends:
+        end = min(end, partition.follower_ends[broker_id])
+        if entry.fetch_offset > end:
+            data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            return
     if entry.last_fetched_epoch >= 0:
-        epoch, end = partition.end_of_epoch(entry.last_fetched_epoch)
-        end = max(end, 0)
-        if epoch < entry.last_fetched_epoch or end < entry.fetch_offset:
-            data.diverging_epoch = EpochEndOffset(epoch, end)
+        epoch, end_of_epoch = partition.end_of_epoch(entry.last_fetched_epoch)
+        end_of_epoch = max(end_of_epoch, 0)
+        if epoch < entry.last_fetched_epoch or end_of_epoch < entry.fetch_offset:
+            data.diverging_epoch = EpochEndOffset(epoch, end_of_epoch)
             return
     if not partition.log_start_offset <= entry.fetch_offset <= partition.log_end_offset:
         data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -367,9 +384,7 @@ def _read(
     records = bytearray()
     for batch in partition.batches:
         header = parse_header(batch)
-        if header.next_offset <= entry.fetch_offset or header.next_offset > partition.readable_end(
-            isolation_level
-        ):
+        if header.next_offset <= entry.fetch_offset or header.next_offset > end:
             continue
         if records and len(records) + len(batch) > entry.partition_max_bytes:
             records += batch[: entry.partition_max_bytes - len(records)]  # torn, as Kafka's may be
