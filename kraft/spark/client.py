@@ -1,10 +1,11 @@
 """A small blocking Kafka client: who leads, which offsets there are, one fetch.
 
 Requests carry the leader epoch that the client knows (KIP-320). Knowledge of a partition never goes back to an older
-epoch, so a deposed leader is not believed. The client fetches stale metadata anew from another broker each time. With a rack,
-records come from the replica that the leader names (`near_replicas.py`). Every wait is bounded (`retry.py`), most of all the first: until a broker has answered, the address may be wrong. A broker
-that throttles is left alone for the time that it asks for (KIP-219). One connection a broker; not for several threads.
-The planners in the driver and the slice reader in the executors call it.
+epoch, so a deposed leader is not believed. The client fetches stale metadata anew from another broker each time. With
+a rack, records come from the replica that the leader names (`near_replicas.py`). Every wait is bounded (`retry.py`),
+most of all the first: until a broker has answered, the address may be wrong. A broker that throttles is left alone for
+the time that it asks for (KIP-219). One connection a broker; not for several threads. The planners in the driver and
+the slice reader in the executors call it.
 """
 
 from __future__ import annotations

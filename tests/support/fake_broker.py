@@ -1,9 +1,9 @@
 """A cluster of threaded brokers that serves batches from memory, for readers: no log, no replication.
 
 `FakeCluster` listens on one loopback port a broker and answers ApiVersions, Metadata, ListOffsets,
-OffsetForLeaderEpoch, Fetch, InitProducerId and Produce by Kafka's rules (leader, leader epoch, topic id, offset range). Tests move leaders, stop
-brokers, cut logs, and script errors; `requests` tells what was asked. With `sasl` connections must say who they are
-before anything else, and are closed when a session has ended (`sasl_server.py`).
+OffsetForLeaderEpoch, Fetch, InitProducerId and Produce by Kafka's rules (leader, leader epoch, topic id, offset range).
+Tests move leaders, stop brokers, cut logs, and script errors; `requests` tells what was asked. With `sasl` connections
+must say who they are before anything else, and are closed when a session has ended (`sasl_server.py`).
 """
 
 from __future__ import annotations
