@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -38,6 +39,8 @@ ALL = json.dumps({"odd": {"0": 5, "1": -2, "2": 12}})
 ENDS = json.dumps({"odd": {"0": 9, "1": -1, "2": 12}})
 TIMES = json.dumps({"odd": {"0": T0_MS + 10_000, "1": T0_MS, "2": T0_MS + 40_001}})
 LATE = str(T0_MS + 10**9)
+IMPATIENT: Final = {"fetchOffset.numRetries": "1", "kafka.default.api.timeout.ms": "5000"}
+"""Else Spark's own source tries for minutes."""
 BY_NAME: Final = {"subscribe": "odd"}
 
 
@@ -96,7 +99,7 @@ def _both() -> Iterator[Case]:
     yield Case("subscribe", everything)
     yield Case("subscribe, two topics", {**everything, "subscribe": "odd,transactions"})
     yield Case("subscribe, an empty topic", {**everything, "subscribe": "empty"})
-    yield Case("subscribe, an unknown topic", {**everything, "subscribe": "nowhere"})
+    yield Case("subscribe, an unknown topic", {**everything, "subscribe": "nowhere", **IMPATIENT})
     yield Case("subscribePattern", {"subscribePattern": "o.*|empty", "startingOffsets": "earliest"})
     yield Case(
         "subscribePattern, a part of a name",
@@ -104,7 +107,10 @@ def _both() -> Iterator[Case]:
         differs="none",
     )
     yield Case("assign", {"assign": '{"odd":[0,2],"empty":[1]}', "startingOffsets": "earliest"})
-    yield Case("assign, an unknown partition", {"assign": '{"odd":[0,7]}', "startingOffsets": "earliest"})
+    yield Case(
+        "assign, an unknown partition",
+        {"assign": '{"odd":[0,7]}', "startingOffsets": "earliest", **IMPATIENT},
+    )
     yield Case("two ways to subscribe", {**everything, "assign": '{"odd":[0]}'})
     yield Case("no way to subscribe", {"startingOffsets": "earliest"})
     yield Case("startingOffsets", {**BY_NAME, "startingOffsets": ALL})
@@ -137,6 +143,11 @@ def _both() -> Iterator[Case]:
     gone = {"subscribe": "cut", "startingOffsets": '{"cut":{"0":0}}'}
     yield Case("failOnDataLoss true", {**gone, "failOnDataLoss": "true"})
     yield Case("failOnDataLoss false", {**gone, "failOnDataLoss": "false"})
+    yield Case("an unknown option", {**everything, "startingOffset": "latest"}, differs="unknown")
+
+
+def _of_the_client() -> Iterator[Case]:
+    everything = {**BY_NAME, "startingOffsets": "earliest"}
     for name, value in (
         ("kafkaConsumer.pollTimeoutMs", "30000"),
         ("fetchOffset.numRetries", "5"),
@@ -156,12 +167,17 @@ def _both() -> Iterator[Case]:
         ("kafka.security.protocol", "PLAINTEXT"),
     ):
         yield Case(name, {**everything, name: value})
-    yield Case("an unknown option", {**everything, "startingOffset": "latest"}, differs="unknown")
 
 
 def cases() -> list[Case]:
     both = list(_both())
-    return [*both, *_batches(), *(case._replace(stream=True) for case in both), *_streams()]
+    return [
+        *both,
+        *_batches(),
+        *_of_the_client(),
+        *(case._replace(stream=True) for case in both),
+        *_streams(),
+    ]
 
 
 class Outcome(NamedTuple):
@@ -184,7 +200,7 @@ def read(session: SparkSession, source: str, bootstrap: str, case: Case, folder:
             return _stream(session, source, options, folder)
         frame = session.read.format(source).options(**options).load()
         return Outcome(_rows(frame.collect()), [frame.rdd.getNumPartitions()], "")
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         return Outcome(None, [], _reason(str(error)))
 
 
@@ -275,7 +291,9 @@ def compare(session: SparkSession, bootstrap: str, chosen: list[Case], folder: P
     table = Table("case", "kraft", "kafka", "", box=None)
     unknown = 0
     for case in chosen:
+        print(f"{_kind(case)}: {case.name} …", file=sys.stderr, flush=True)
         ours, theirs = (read(session, source, bootstrap, case, folder) for source in (OURS, SPARKS))
+        print(f"    {ours}\n    {theirs}", file=sys.stderr, flush=True)
         equal = ours.rows == theirs.rows and (ours.tasks == theirs.tasks or not case.stream)
         if equal and case.differs is None and ours.tasks == theirs.tasks:
             continue
@@ -283,11 +301,14 @@ def compare(session: SparkSession, bootstrap: str, chosen: list[Case], folder: P
         if equal == (case.differs is not None):
             unknown += 1
             note = "equal by now" if equal else note
-        kind = "stream" if case.stream else "batch"
-        table.add_row(f"{kind}: {case.name}", str(ours), str(theirs), note)
+        table.add_row(f"{_kind(case)}: {case.name}", str(ours), str(theirs), note)
     Console(width=220).print(table)
     print(f"{len(chosen)} cases, {len(chosen) - table.row_count} wholly equal, {unknown} unexpected")
     return unknown
+
+
+def _kind(case: Case) -> str:
+    return "stream" if case.stream else "batch"
 
 
 def main() -> int:
@@ -299,9 +320,12 @@ def main() -> int:
         print(f"there is nothing to compare with: {made.why_alone}", file=sys.stderr)
         return 2
     chosen = [case for case in cases() if given.only is None or given.only in case.name]
-    with tempfile.TemporaryDirectory(prefix="kraft-equal-") as folder:
-        with cluster(Path(folder) / "brokers", 1) as brokers, topics(brokers):
-            return 1 if compare(made.session, brokers.bootstrap, chosen, Path(folder)) else 0
+    with (
+        tempfile.TemporaryDirectory(prefix="kraft-equal-") as folder,
+        cluster(Path(folder) / "brokers", 1) as brokers,
+        topics(brokers),
+    ):
+        return 1 if compare(made.session, brokers.bootstrap, chosen, Path(folder)) else 0
 
 
 if __name__ == "__main__":
