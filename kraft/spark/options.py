@@ -134,6 +134,11 @@ class ReadOptions:
     security: Security
 
 
+def known_options() -> tuple[str, ...]:
+    """The names, but for those of kafka.ssl; others that begin with kafka. are taken and have no effect."""
+    return _OPTIONS
+
+
 def parse_options(given: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
     """Reads the options as Spark hands them over. Raises OptionError.
 
