@@ -39,7 +39,11 @@ ALL = json.dumps({"odd": {"0": 5, "1": -2, "2": 12}})
 ENDS = json.dumps({"odd": {"0": 9, "1": -1, "2": 12}})
 TIMES = json.dumps({"odd": {"0": T0_MS + 10_000, "1": T0_MS, "2": T0_MS + 40_001}})
 LATE = str(T0_MS + 10**9)
-IMPATIENT: Final = {"fetchOffset.numRetries": "1", "kafka.default.api.timeout.ms": "5000"}
+IMPATIENT: Final = {
+    "fetchOffset.numRetries": "1",
+    "kafka.request.timeout.ms": "4000",
+    "kafka.default.api.timeout.ms": "5000",
+}
 """Else Spark's own source tries for minutes."""
 BY_NAME: Final = {"subscribe": "odd"}
 

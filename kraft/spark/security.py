@@ -98,12 +98,13 @@ class Security:
         """The same for librdkafka."""
         sasl = self.credentials
         protocol = ("SASL_" if sasl else "") + ("SSL" if self.encrypted else "PLAINTEXT")
-        given = {
-            "security.protocol": protocol,
-            "sasl.mechanism": sasl and sasl.mechanism,
-            "sasl.username": sasl and sasl.username,
-            "sasl.password": sasl and sasl.password,
-        }
+        given: dict[str, str | None] = {"security.protocol": protocol}
+        if sasl is not None:
+            given |= {
+                "sasl.mechanism": sasl.mechanism,
+                "sasl.username": sasl.username,
+                "sasl.password": sasl.password,
+            }
         if self.encrypted:
             given |= {
                 "ssl.ca.location": self.trusted_file,
