@@ -34,6 +34,8 @@ from bench.spark.sessions import OURS, SPARKS, spark
 
 T0_MS: Final = 1_700_000_000_000
 PARTITIONS, RECORDS = 3, 60
+KEPT: Final = {"retention.ms": "-1"}
+"""Records of so long ago would be gone before they are read."""
 STREAM_S = 60
 ALL = json.dumps({"odd": {"0": 5, "1": -2, "2": 12}})
 ENDS = json.dumps({"odd": {"0": 9, "1": -1, "2": 12}})
@@ -249,7 +251,7 @@ def topics(brokers: Cluster) -> Iterator[None]:
     """`odd`, `transactions`, `cut` (its first records are deleted) and `empty`."""
     with ExitStack() as stack:
         for name, partitions in (("odd", PARTITIONS), ("transactions", 2), ("cut", 1), ("empty", 2)):
-            stack.enter_context(brokers.topic(partitions, 1, name=name))
+            stack.enter_context(brokers.topic(partitions, 1, name=name, configs=KEPT))
         plain = Producer({"bootstrap.servers": brokers.bootstrap, "compression.type": "lz4", "log_level": 0})
         values = (b"text", b"", None, b"\xff\xfe\x00", "ünï€\U0001f511".encode(), b"x" * 5000)
         headers = (None, [], [("a", b"1"), ("a", None)], [("", b""), ("ü", b"\xff")])

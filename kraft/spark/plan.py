@@ -123,7 +123,7 @@ def split(
 
 
 def wanted_topics(client: ClusterClient, options: ReadOptions) -> dict[str, TopicMetadata]:
-    """The topics of `subscribe` and `assign`, all there, or those in whose name `subscribePattern` is found, perhaps none.
+    """The topics of `subscribe` and `assign`, all there, or those in whose names `subscribePattern` is found, if any.
 
     As in Spark's own source a part of the name is enough; `^` and `$` hold it to the whole.
     """
