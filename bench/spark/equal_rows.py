@@ -80,7 +80,11 @@ def _batches() -> Iterator[Case]:
     yield Case("an end at the start", {**BY_NAME, "endingOffsets": "earliest"})
     yield Case(
         "an end beyond the end",
-        {**BY_NAME, "endingOffsets": '{"odd":{"0":999,"1":-1,"2":-1}}'},
+        {
+            **BY_NAME,
+            "endingOffsets": '{"odd":{"0":999,"1":-1,"2":-1}}',
+            "kafkaConsumer.pollTimeoutMs": "2000",
+        },
     )
     yield Case("an end for some partitions", {**BY_NAME, "endingOffsets": '{"odd":{"0":3}}'})
     yield Case("maxOffsetsPerTrigger", {**BY_NAME, "maxOffsetsPerTrigger": "7"})
