@@ -36,7 +36,9 @@ T0_MS: Final = 1_700_000_000_000
 PARTITIONS, RECORDS = 3, 60
 KEPT: Final = {"retention.ms": "-1"}
 """Records of so long ago would be gone before they are read."""
-STREAM_S = 60
+STREAM_S = 120
+NOT_STARTED: Final = "Python worker failed to connect back"
+PATIENCE: Final = 5
 ALL = json.dumps({"odd": {"0": 5, "1": -2, "2": 12}})
 ENDS = json.dumps({"odd": {"0": 9, "1": -1, "2": 12}})
 TIMES = json.dumps({"odd": {"0": T0_MS + 10_000, "1": T0_MS, "2": T0_MS + 40_001}})
@@ -205,6 +207,15 @@ class Outcome(NamedTuple):
         return self.sentence if self.rows is None else f"{len(self.rows)} rows, {self.tasks}"
 
 
+def outcome(session: SparkSession, source: str, bootstrap: str, case: Case, folder: Path) -> Outcome:
+    """Tried again where Spark has not waited for a Python process: it gives one ten seconds to start."""
+    for _ in range(PATIENCE):
+        found = read(session, source, bootstrap, case, folder)
+        if NOT_STARTED not in found.sentence:
+            return found
+    raise BenchError(f"this machine is too busy: {NOT_STARTED}")
+
+
 def read(session: SparkSession, source: str, bootstrap: str, case: Case, folder: Path) -> Outcome:
     options = {"kafka.bootstrap.servers": bootstrap, **case.options}
     try:
@@ -247,6 +258,8 @@ def _bytes(value: Any) -> Any:
 
 def _reason(text: str) -> str:
     """The line that says why, out of the stacks of two languages."""
+    if NOT_STARTED in text:
+        return NOT_STARTED
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "Error: " in line or "Exception: " in line or "Caused by" in line]
     return (told or lines)[-1][:160]
@@ -304,7 +317,7 @@ def compare(session: SparkSession, bootstrap: str, chosen: list[Case], folder: P
     unknown = 0
     for case in chosen:
         print(f"{_kind(case)}: {case.name} …", file=sys.stderr, flush=True)
-        ours, theirs = (read(session, source, bootstrap, case, folder) for source in (OURS, SPARKS))
+        ours, theirs = (outcome(session, source, bootstrap, case, folder) for source in (OURS, SPARKS))
         print(f"    {ours}\n    {theirs}", file=sys.stderr, flush=True)
         equal = ours.rows == theirs.rows and (ours.tasks == theirs.tasks or not case.stream)
         if equal and case.differs is None and ours.tasks == theirs.tasks:
@@ -326,12 +339,15 @@ def _kind(case: Case) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.spark.equal_rows", description=__doc__)
     parser.add_argument("--only", help="cases whose name holds this")
+    parser.add_argument("--kind", choices=("batch", "stream"), help="those of one kind")
     given = parser.parse_args()
     made = spark(alone=False)
     if SPARKS not in made.sources:
         print(f"there is nothing to compare with: {made.why_alone}", file=sys.stderr)
         return 2
-    chosen = [case for case in cases() if given.only is None or given.only in case.name]
+    chosen = [
+        case for case in cases() if (given.only or "") in case.name and given.kind in (None, _kind(case))
+    ]
     with (
         tempfile.TemporaryDirectory(prefix="kraft-equal-") as folder,
         cluster(Path(folder) / "brokers", 1) as brokers,
