@@ -38,7 +38,7 @@ KEPT: Final = {"retention.ms": "-1"}
 """Records of so long ago would be gone before they are read."""
 STREAM_S = 120
 NOT_STARTED: Final = "Python worker failed to connect back"
-PATIENCE: Final = 5
+PATIENCE: Final = 30
 ALL = json.dumps({"odd": {"0": 5, "1": -2, "2": 12}})
 ENDS = json.dumps({"odd": {"0": 9, "1": -1, "2": 12}})
 TIMES = json.dumps({"odd": {"0": T0_MS + 10_000, "1": T0_MS, "2": T0_MS + 40_001}})
