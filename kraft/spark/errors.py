@@ -32,7 +32,7 @@ class AuthenticationError(RequestFailedError):
 
 
 class UnknownTopicError(RequestFailedError):
-    """The brokers do not know the topic."""
+    """The brokers do not know the topic, or the partition."""
 
 
 class ClusterUnavailableError(ConnectorError):
