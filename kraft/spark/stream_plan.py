@@ -82,13 +82,16 @@ class StreamPlanner:
 
         `unlimited` ignores the options that limit batches. Raises ConnectorError.
         """
-        topics = self._current_topics(start)
         try:
-            latest = self._latest(topics)
+            return self._next(start, unlimited=unlimited)
         except UnknownTopicError:
             self._look_again()
-            topics = self._current_topics(start)
-            latest = self._latest(topics)
+            return self._next(start, unlimited=unlimited)
+
+    def _next(self, start: StreamOffset, *, unlimited: bool) -> StreamOffset:
+        """Raises UnknownTopicError where what is known of the topics is from before one was deleted."""
+        topics = self._current_topics(start)
+        latest = self._latest(topics)
         self.latest_ends = {partition: end.offset for partition, end in latest.items()}
         ranges = self._ranges(topics, self._known(start, topics), latest)
         reshaped = _shape(start) != _shape(
