@@ -3,9 +3,9 @@
     stream.option("startingOffsets", starting_offsets("/data/checkpoints/orders"))
 
 The old query must have ended. Give the new one a checkpointLocation of its own. A batch that the old one had planned
-but not finished is read again. Its sink may hold that batch already, where the query died between the two: the old query
-would have told it the same number, the new one counts from 0. A sink that remembers the numbers of batches tells which
-was its last, and `written` takes it; otherwise run the old query to its end first, with `Trigger.AvailableNow`. Give the
+but not finished is read again. Its sink may hold that batch already, where the query died between the two: the old
+query would have told it the same number, the new one counts from 0. A sink that remembers the numbers of batches knows
+its last one, which `written` takes; otherwise run the old query to its end first, with `Trigger.AvailableNow`. Give the
 new one a new folder (files) or another txnAppId (Delta), or its first batches are taken for written.
 """
 
@@ -24,9 +24,9 @@ def starting_offsets(checkpoint: str | Path, *, source: int = 0, written: int | 
     """The JSON for `startingOffsets` from a checkpoint folder of a query of format kafka.
 
     A checkpoint elsewhere than in a local folder is copied first: its `offsets` and `commits` are enough. `source` is
-    the place, from 0 on, of the Kafka source among the query's sources. `written` is the last batch that the sink holds,
-    if it knows (of Spark's files the highest number in their `_spark_metadata`); without it the last that the query
-    finished counts. Raises CheckpointError.
+    the place, from 0 on, of the Kafka source among the query's sources. `written` is the last batch that the sink
+    holds, if it knows (of Spark's files the highest number in their `_spark_metadata`); without it the last that the
+    query finished counts. Raises CheckpointError.
     """
     folder = Path(checkpoint)
     finished = _batches(folder / "commits")
@@ -46,7 +46,7 @@ def starting_offsets(checkpoint: str | Path, *, source: int = 0, written: int | 
         )
     if finished and batch < max(finished):
         raise CheckpointError(
-            f"The query of {folder} has finished batch {max(finished)}: batch {batch} is not the last that its sink holds."
+            f"The query of {folder} has finished batch {max(finished)}, so that its sink holds more than batch {batch}."
         )
     version, *lines = (folder / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
     sources = lines[_LINES_BEFORE_SOURCES - 1 :]
