@@ -193,9 +193,8 @@ class ClusterClient:
             metadata = self.refresh(partition.topic)
         leader = metadata.leaders.get(partition.partition)
         if leader is None:
-            # A broker may not have heard of a new one yet; a topic created anew may have fewer.
-            error = UnknownTopicError(f"Topic {partition.topic} has no partition {partition.partition}.")
-            raise self._failed(partition, error)
+            sentence = f"Topic {partition.topic} has no partition {partition.partition}."
+            raise self._failed(partition, UnknownTopicError(sentence))
         if leader.broker_id == NO_LEADER or leader.broker_id not in self._brokers:
             raise self._failed(
                 partition, ClusterUnavailableError(f"{partition} has no leader: are its brokers running?")
