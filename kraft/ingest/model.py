@@ -1,8 +1,8 @@
 """What the parts of an ingestion hand to each other: tasks, what workers wrote, commits, and the table they go to.
 
-The driver (`run.py`) plans a cut and makes a `SliceTask` of each slice; a worker (`writing.py`) writes files and answers
-a `SliceResult`; a `Table` (`delta.py`, `parquet.py`) takes the results of one cut in one `Commit`. All but `Table` are
-plain values that can be pickled. Offsets: `start` up to, not including, `end`.
+The driver (`run.py`) plans a cut and makes a `SliceTask` of each slice; a worker (`writing.py`) writes files and
+answers a `SliceResult`; a `Table` (`delta.py`, `parquet.py`) takes the results of one cut in one `Commit`. All but
+`Table` are plain values that can be pickled. Offsets: `start` up to, not including, `end`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,6 @@ class CommitConflictError(IngestError):
 
 class IncompleteError(IngestError):
     """What was read does not account for every offset of a range."""
-
-
-class CommitUnknownError(IngestError):
-    """The commit may have been taken or not; the files it names must stay. Read the table's positions anew."""
 
 
 @dataclass(frozen=True)
@@ -226,13 +222,20 @@ class Table(Protocol):
         Read on the handle that the next `commit` is made on.
         """
 
-    def staging(self, run: str) -> Path:
-        """Where the workers of the run write."""
+    def staging(self, prefix: str) -> Path:
+        """Where the workers of an attempt write, the names of whose files begin with `prefix`.
+
+        Noted durably before it returns, so that `recover` finds what a dead run leaves.
+        """
+
+    def discard(self, prefix: str) -> None:
+        """Removes the files of an attempt that no commit names."""
 
     def commit(self, commit: Commit) -> int:
         """Makes the rows part of the table, and durable; returns the version.
 
-        Raises CommitConflictError unless each range starts where the table ends, CommitUnknownError.
+        Raises CommitConflictError unless each range starts where the table ends, and OSError or TableError where it
+        is not known whether the commit was made: then its files stay, and `recover` decides.
         """
 
     def recover(self) -> None:
