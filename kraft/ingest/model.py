@@ -153,10 +153,8 @@ class Commit:
     """All that one cut brought, for one step of the table."""
 
     cluster_id: str
-    run: str
-    """Unique to the process that makes the commit; file names begin with it."""
-    number: int
-    """Counts the commits of the run, from 1."""
+    attempt: str
+    """The prefix of its files' names, as given to `Table.staging`."""
     cut_time_ms: int
     results: Sequence[SliceResult]
     """The slices of a range follow each other by offset and cover it."""
