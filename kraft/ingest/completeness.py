@@ -89,7 +89,8 @@ def _compacted(response: DescribeConfigsResponse) -> set[str]:
     for result in response.results:
         code = ErrorCode.of(result.error_code)
         if code is not ErrorCode.NONE:
-            sentence = f"The brokers do not tell whether topic {result.resource_name} is compacted: {code.name}. {code.message}"
+            what = f"The brokers do not tell whether topic {result.resource_name} is compacted"
+            sentence = f"{what}: {code.name}. {code.message}"
             if code.retriable:
                 raise TransientError(ClusterUnavailableError(sentence))
             raise RequestFailedError(f"{sentence} Allow DescribeConfigs on it, or say --allow-holes.")

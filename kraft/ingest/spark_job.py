@@ -49,7 +49,7 @@ class SparkJobs:
                 self._session = self._start()
             context = self._session.sparkContext
             answers = context.parallelize(tasks, len(tasks)).map(run_task).collect()
-        except (Py4JNetworkError, OSError) as error:
+        except (Py4JNetworkError, OSError, EOFError) as error:
             raise SparkGoneError(
                 f"Spark's JVM has ended ({_reason(error)}). Nothing of this cut was committed: run the command again."
             ) from error

@@ -33,7 +33,7 @@ def local_session(app_name: str, *, cores: int = 2, **conf: str) -> SparkSession
 
 
 def start_session(app_name: str, master: str, **conf: str) -> SparkSession:
-    """The same with any master. `local[N]` gets its attempts; another needs `kraft` installed where its executors run."""
+    """The same with any master: `local[N]` gets attempts, others need `kraft` installed where their executors run."""
     is_local = master.startswith("local")
     only_here = {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK} if is_local else {}
     if is_local and master.endswith("]") and "," not in master:
