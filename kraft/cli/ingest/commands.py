@@ -38,7 +38,7 @@ app = typer.Typer(cls=IngestGroup, help="Topics into Delta or Parquet tables, ex
 
 def ingest(
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC]…", help="The topics to ingest.", show_default=False)
+        list[str] | None, typer.Argument(metavar="TOPIC", help="The topics to ingest.", show_default=False)
     ] = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="The table's folder.", show_default=False)
