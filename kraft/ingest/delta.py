@@ -110,7 +110,7 @@ class DeltaLakeTable:
     # ---- attempts
 
     def staging(self, prefix: str) -> Path:
-        if read_properties(self._folder) is None:
+        if self._handle is None and read_properties(self._folder) != self._wanted:
             write_properties(self._folder, self._wanted)
         write_file(self._attempts / prefix, b"")
         return self._folder

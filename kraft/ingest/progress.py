@@ -110,8 +110,8 @@ class Progress:
         if not self.commits:
             at = "there is no table yet" if self.version is None else f"it is at version {self.version}"
             return f"nothing new for {folder}: {at}"
-        files = f"{self.files:,} files, {self.commits:,} commits"
-        return f"{self.rows:,} rows into {folder}, version {self.version}: {', '.join([files, *notes])}, in {seconds:.1f} s{rate}"
+        facts = ", ".join([f"{self.files:,} files", f"{self.commits:,} commits", *notes])
+        return f"{self.rows:,} rows into {folder}, version {self.version}: {facts}, in {seconds:.1f} s{rate}"
 
     def document(self) -> dict[str, Any]:
         """The JSON of the command. `holes` counts offsets that hold no record any more."""

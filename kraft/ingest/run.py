@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
@@ -32,6 +32,7 @@ from kraft.ingest.model import (
     SliceResult,
     SliceTask,
     Table,
+    TableError,
 )
 from kraft.ingest.options import IngestOptions
 from kraft.ingest.plan import Cut, CutPlanner
@@ -213,7 +214,9 @@ class _Run:
                     schema=schema,
                 )
             )
-        except (CommitConflictError, JobFailedError, IncompleteError, ClusterUnavailableError):
+        except TableError:
+            raise  # whether the commit was made, the next run finds out
+        except ConnectorError:
             self._table.discard(attempt)
             raise
         if rounds > 1:
@@ -244,7 +247,7 @@ class _Run:
             schema, again = merge_schemas(layout.schema, [(result.part, result.schema) for result in results])
             if not again:
                 return results, schema, round_
-            layout = Layout(layout.values, layout.partition_by, layout.max_file_bytes, schema, layout.infer)
+            layout = replace(layout, schema=schema)
         raise IncompleteError(
             f"The rows of this cut disagree about their columns, after {SCHEMA_ROUNDS} rounds still: give their types"
             " with --schema."
