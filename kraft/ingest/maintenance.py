@@ -199,9 +199,12 @@ def _replace_in_delta(folder: Path, removed: Sequence[TableFile], added: Sequenc
     """One entry of the log, durable when it returns. It changes no data, as streams that read the table are told."""
     table = DeltaTable(str(folder))
     now_ms = time.time_ns() // 1_000_000
-    gone = [RemoveAction(file.path, False, now_ms, file.size_bytes, file.partition_values) for file in removed]
+    gone = [
+        RemoveAction(file.path, False, now_ms, file.size_bytes, file.partition_values) for file in removed
+    ]
     new = [
-        AddAction(file.path, file.size_bytes, file.partition_values, now_ms, False, file.stats) for file in added
+        AddAction(file.path, file.size_bytes, file.partition_values, now_ms, False, file.stats)
+        for file in added
     ]
     table.create_write_transaction(
         [*gone, *new],
