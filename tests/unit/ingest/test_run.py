@@ -20,7 +20,7 @@ from kraft.ingest.run import RETRIES, Ports, ingest
 from kraft.ingest.spark_job import JobFailedError
 from kraft.ingest.writing import write_slice
 from kraft.protocol.schemas.configs import DescribeConfigsRequest
-from kraft.spark.errors import ConnectorError, DataLossError, TopicChangedError, UnknownTopicError
+from kraft.spark.errors import ConnectorError, DataLossError, TopicChangedError
 from tests.support.fake_broker import FakeCluster, FakePartition
 
 Rows = list[tuple[int, int, bytes | None]]
@@ -99,7 +99,8 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 @pytest.fixture
-def world(cluster: FakeCluster, tmp_path: Path) -> World:
+def world(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr("kraft.ingest.run.FIRST_BACKOFF_S", 0.0)
     return World(cluster, tmp_path / "table")
 
 
@@ -252,11 +253,6 @@ def test_a_truncation_below_what_the_table_has_is_told(world: World) -> None:
     fill(partition, 15)
     with pytest.raises(DataLossError, match="truncated at offset 20"):
         world.run()
-
-
-def test_a_topic_that_does_not_exist_is_told(world: World) -> None:
-    with pytest.raises(UnknownTopicError, match="Topic nope does not exist"):
-        world.run("nope")
 
 
 def test_holes_are_refused_unless_the_topic_is_compacted(world: World) -> None:
