@@ -19,7 +19,7 @@ from kraft.ingest.partitioning import Part, PartitionValues, folder_of
 from kraft.ingest.stats import FileStats
 
 ROW_GROUP_BYTES = 16 << 20
-"""Of rows in memory; a file is smaller."""
+"""Of rows in memory; in small files a quarter of the file."""
 MAX_BUFFERED_BYTES = 48 << 20
 MAX_OPEN_FILES = 64
 COMPRESSION = "zstd"
@@ -34,7 +34,7 @@ class SliceFiles:
         self._folder = folder
         self._name = name
         self._max_file_bytes = max_file_bytes
-        self._row_group_bytes = min(ROW_GROUP_BYTES, max_file_bytes)
+        self._row_group_bytes = min(ROW_GROUP_BYTES, max(max_file_bytes // 4, 1))
         self._open: dict[PartitionValues, _OpenFile] = {}
         """The one written to last is the last one."""
         self._buffered_bytes = 0
