@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kraft.ingest import parquet
-from kraft.ingest.maintenance import ContinuousCompaction, bins, vacuum
+from kraft.ingest.maintenance import ContinuousCompaction, bins, optimize, vacuum
 from kraft.ingest.model import Table, TableError, TableFile
 from kraft.ingest.parquet import ParquetTable
 from kraft.ingest.tables import open_table
@@ -170,3 +170,12 @@ def test_bins_are_filled_in_order() -> None:
         [3],
     ]
     assert list(bins([], 10)) == []
+
+
+def test_a_damaged_file_is_not_merged_away(table: ParquetTable) -> None:
+    for number in range(2):
+        ingest(table, f"a-{number}", [part(10 * number, 10 * number + 10)])
+    (table.folder / "a-0-0.parquet").write_bytes(b"PAR1 nothing PAR1")
+    with pytest.raises(TableError, match="a-0-0.parquet is damaged"):
+        optimize(table.folder, max_file_bytes=1 << 20)
+    assert len(list(ParquetTable(table.folder).files())) == 2
