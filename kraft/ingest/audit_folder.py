@@ -3,7 +3,7 @@
 A commit's rows are written before the commit, as `<attempt>.jsonl`; they count if the table's log has taken the commit,
 and are removed otherwise (`delta.py` decides). Now and then all such files are folded into one a day, in which the
 rows of a partition that follow each other become one: the folder grows with days and partitions, not with commits.
-A row that stands in both, since a fold was interrupted, is told by its offsets. It holds no lock: the table's claim does.
+A row that stands in both, since a fold was interrupted, is told by its offsets. The table's claim keeps others out.
 """
 
 from __future__ import annotations
@@ -42,14 +42,9 @@ class AuditFolder:
 
     def rows(self) -> Iterator[AuditRow]:
         """All of them, each partition's ascending. Raises TableError, OSError."""
-        days, commits = self._files()
+        found = [row for paths in self._files() for path in paths for row in _decode(path)]
         ends: dict[str, int] = {}
-        for path in days:
-            for row in _decode(path):
-                ends[_application_id(row)] = row.end
-                yield row
-        singles = [row for path in commits for row in _decode(path)]
-        for row in sorted(singles, key=lambda row: (row.cut_time_ms, row.key, row.start)):
+        for row in sorted(found, key=lambda row: (_application_id(row), row.start, -row.end)):
             if row.end > ends.get(_application_id(row), -1):
                 ends[_application_id(row)] = row.end
                 yield row

@@ -46,6 +46,7 @@ from kraft.ingest.model import (
     TableProperties,
     WrittenFile,
 )
+from kraft.ingest.partitioning import partition_columns
 from kraft.spark.stream_offsets import Position
 
 CHECKPOINT_EVERY = 25
@@ -87,8 +88,8 @@ class DeltaLakeTable:
             end = self._end(name)
             if end != position.offset:
                 raise TableError(
-                    f"The audit rows of {self._folder} end at offset {position.offset} for {name}, but the table's log at"
-                    f" {end}: one of them was changed by hand, or restored without the other. Restore both."
+                    f"The audit rows of {self._folder} end at offset {position.offset} for {name}, but the table's"
+                    f" log at {end}: one of them was changed by hand, or restored without the other. Restore both."
                 )
         return found
 
@@ -109,6 +110,8 @@ class DeltaLakeTable:
     # ---- attempts
 
     def staging(self, prefix: str) -> Path:
+        if self._handle is None and read_properties(self._folder) != self._wanted:
+            write_properties(self._folder, self._wanted)
         write_file(self._attempts / prefix, b"")
         return self._folder
 
@@ -125,10 +128,7 @@ class DeltaLakeTable:
         self._refresh()
         for note in sorted(self._attempts.iterdir()) if self._attempts.is_dir() else []:
             rows = self._audit.read(note.name)
-            taken = rows is not None and all(
-                (self._end(row.key.application_id(row.cluster_id)) or 0) >= row.end for row in rows
-            )
-            if taken:
+            if rows is not None and all(self._has(row) for row in rows):
                 remove_file(note)
             else:
                 self._audit.remove(note.name)
@@ -148,9 +148,10 @@ class DeltaLakeTable:
             self._commit(commit, actions)
         except DeltaError as error:
             self._settle_failed(commit, error)
+        self._refresh()  # after a checkpoint the handle does not see its own commit
         self._sync_log()
         remove_file(self._attempts / commit.attempt)
-        if self.version() % CHECKPOINT_EVERY == 0:
+        if self.version() % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
             self._checkpoint()
             self._audit.fold()
         return self.version()
@@ -162,9 +163,8 @@ class DeltaLakeTable:
                 for key, taken in sorted(commit.ranges.items())
             ]
         )
-        partition_by = [self._wanted.partition_by] if self._wanted.partition_by else []
+        partition_by = list(partition_columns(self._wanted.partition_by))
         if self._handle is None:
-            write_properties(self._folder, self._wanted)
             create_table_with_add_actions(
                 str(self._folder),
                 Schema.from_arrow(commit.schema),
@@ -189,10 +189,13 @@ class DeltaLakeTable:
         )
 
     def _add_columns(self, commit: Commit) -> None:
-        """In an entry of its own; the handle has moved then, so that the starts are checked once more."""
+        """Those that are new, and structs that have grown inside, in an entry of the log of their own.
+
+        The handle has moved then, so that the starts are checked once more.
+        """
         assert self._handle is not None
-        present = set(self._handle.schema().to_arrow().names)
-        added = [field for field in commit.schema if field.name not in present]
+        present = {field.name: field.type for field in pa.schema(self._handle.schema().to_arrow())}
+        added = [field for field in commit.schema if present.get(field.name) != field.type]
         if added:
             self._handle.alter.add_columns(
                 list(Schema.from_arrow(pa.schema(added)).fields), post_commithook_properties=_NO_HOOKS
@@ -204,8 +207,8 @@ class DeltaLakeTable:
             end = self._end(key.application_id(commit.cluster_id))
             if end is not None and end != taken.start:
                 raise CommitConflictError(
-                    f"{key.topic}-{key.partition}: the commit begins at offset {taken.start}, but {self._folder} ends at"
-                    f" {end}."
+                    f"{key.topic}-{key.partition}: the commit begins at offset {taken.start}, but {self._folder}"
+                    f" ends at {end}."
                 )
 
     def _settle_failed(self, commit: Commit, error: DeltaError) -> None:
@@ -246,6 +249,10 @@ class DeltaLakeTable:
             return None
         found: int | None = self._handle.transaction_version(application_id)
         return found
+
+    def _has(self, row: AuditRow) -> bool:
+        end = self._end(row.key.application_id(row.cluster_id))
+        return end is not None and end >= row.end
 
     def _sync_log(self) -> None:
         log = self._folder / _LOG

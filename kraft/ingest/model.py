@@ -159,7 +159,7 @@ class Commit:
     results: Sequence[SliceResult]
     """The slices of a range follow each other by offset and cover it."""
     ranges: Mapping[PartitionKey, CommitRange]
-    """Of the partitions that move; none is empty."""
+    """Of the partitions that move; an empty one of a partition that the table sees for the first time."""
     schema: pa.Schema
     """The table's columns after the commit: those before, and at their end the added ones."""
 
@@ -240,7 +240,7 @@ class Table(Protocol):
         """Under the claim, before a run: what a dead run left is finished or removed."""
 
     def audit_rows(self) -> Iterator[AuditRow]:
-        """Of all commits, the oldest first."""
+        """Of all commits; those of a partition ascending. Neighbours may have become one row."""
 
     def files(self) -> Iterator[TableFile]: ...
 
