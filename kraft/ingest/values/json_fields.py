@@ -152,7 +152,10 @@ class JsonFields:
                 continue
             wanted = type_of(renamed(kind, to_columns=True))
             column = table.column(name).combine_chunks()
-            converted = parse_times(column, wanted) if _is_time(wanted) else column.cast(wanted, safe=False)
+            try:
+                converted = parse_times(column, wanted) if _is_time(wanted) else column.cast(wanted)
+            except pa.ArrowInvalid:
+                return None  # a time inside of the field
             if converted is None or not _is_finite(converted):
                 return None
             columns[column_name(name, self._taken)] = converted
@@ -232,9 +235,6 @@ def _fast_schema(struct: Struct) -> pa.Schema | None:
     for name, kind in struct.fields.items():
         if _is_only_empty(kind):
             continue
-        if isinstance(kind, Leaf) and _is_time(kind.type):
-            fields.append(pa.field(name, pa.string()))
-            continue
         fast = _fast_type(kind)
         if fast is None:
             return None
@@ -257,6 +257,8 @@ def _fast_type(kind: Kind) -> pa.DataType | None:
         return pa.struct(list(inner.items()))
     if types.is_floating(kind.type):
         return pa.float64()
+    if _is_time(kind.type):
+        return pa.string()
     plain = types.is_boolean(kind.type) or types.is_integer(kind.type) or types.is_string(kind.type)
     return kind.type if plain else None
 
