@@ -326,7 +326,9 @@ def documents(partition: FakePartition, *texts: str) -> None:
 
 def json_rows(folder: Path) -> list[dict[str, object]]:
     """The fields, and whether the row is in error, in the order of offsets."""
-    rows = pa.table(QueryBuilder().register("rows", DeltaTable(str(folder))).execute("SELECT * FROM rows")).to_pylist()
+    rows = pa.table(
+        QueryBuilder().register("rows", DeltaTable(str(folder))).execute("SELECT * FROM rows")
+    ).to_pylist()
     own = {"key", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "_error", "_raw"}
     return [
         {name: value for name, value in row.items() if name not in own} | {"error": row["_error"] is not None}
