@@ -58,7 +58,9 @@ class SliceFiles:
             self._flush(values)
         for values in list(self._open):
             self._close(values)
-        folders = {parent for path in self._made for parent in path.parents if parent.is_relative_to(self._folder)}
+        folders = {
+            parent for path in self._made for parent in path.parents if parent.is_relative_to(self._folder)
+        }
         for folder in sorted(folders):
             sync(folder)
         return self._written

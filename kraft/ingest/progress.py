@@ -110,7 +110,8 @@ class Progress:
         if not self.commits:
             at = "there is no table yet" if self.version is None else f"it is at version {self.version}"
             return f"nothing new for {folder}: {at}"
-        facts = ", ".join([f"{self.files:,} files", f"{self.commits:,} commits", *notes])
+        commits = "1 commit" if self.commits == 1 else f"{self.commits:,} commits"
+        facts = ", ".join([f"{self.files:,} files", commits, *notes])
         return f"{self.rows:,} rows into {folder}, version {self.version}: {facts}, in {seconds:.1f} s{rate}"
 
     def document(self) -> dict[str, Any]:
