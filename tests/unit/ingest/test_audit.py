@@ -68,12 +68,15 @@ class Lake:
             offset = at.log_end_offset
             at.append([(86_400_000 * (1 + offset // 10), b"k%d" % offset, f"{word}-{offset}".encode(), ())])
 
-    def ingest(self, values: Values = "bytes", partition_by: str | None = None) -> None:
+    def ingest(
+        self, values: Values = "bytes", partition_by: str | None = None, schema_text: str | None = None
+    ) -> None:
         options = IngestOptions(
             topics=("orders",),
             folder=self.folder,
             bootstrap=self.cluster.bootstrap,
             properties=TableProperties(self.format, values, partition_by),
+            schema_text=schema_text,
         )
         ports = Ports(
             jobs=lambda tasks: [write_slice(task) for task in tasks],
@@ -422,3 +425,19 @@ def test_only_what_differs_differs() -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize("field", ["flag", "day", "text"])
+def test_tables_partitioned_by_a_field_stay_so_when_merged(lake: Lake, field: str) -> None:
+    for number in range(6):
+        flag, text = ("true", "false", "null")[number % 3], ('"a b"', '"c=d/e%"', "null")[number % 3]
+        document = f'{{"flag": {flag}, "day": {number % 2}, "text": {text}}}'
+        lake.first.append([(1, b"k", document.encode(), ())])
+        lake.ingest("json", field, "flag BOOLEAN, day INT, text STRING")
+    values = {tuple(file.partition_values.items()) for file in lake.files()}
+    if field == "flag":
+        assert values == {(("flag", "true"),), (("flag", "false"),), (("flag", None),)}
+    optimize(lake.folder, max_file_bytes=1 << 20)
+    assert {tuple(file.partition_values.items()) for file in lake.files()} == values
+    assert len(lake.files()) == len(values)
+    assert lake.audit().complete is True
