@@ -186,10 +186,13 @@ class DeltaLakeTable:
         )
 
     def _add_columns(self, commit: Commit) -> None:
-        """In an entry of its own; the handle has moved then, so that the starts are checked once more."""
+        """Those that are new, and structs that have grown inside, in an entry of the log of their own.
+
+        The handle has moved then, so that the starts are checked once more.
+        """
         assert self._handle is not None
-        present = set(self._handle.schema().to_arrow().names)
-        added = [field for field in commit.schema if field.name not in present]
+        present = {field.name: field.type for field in pa.schema(self._handle.schema().to_arrow())}
+        added = [field for field in commit.schema if present.get(field.name) != field.type]
         if added:
             self._handle.alter.add_columns(
                 list(Schema.from_arrow(pa.schema(added)).fields), post_commithook_properties=_NO_HOOKS

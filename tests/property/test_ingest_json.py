@@ -175,7 +175,7 @@ def rows(columns: Columns, count: int) -> list[dict[str, Any]]:
     return [{name: column[row] for name, column in columns.items()} for row in range(count)]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=50)
 @given(blocks)
 def test_the_fast_path_gives_what_the_exact_one_gives(block: list[bytes | None]) -> None:
     array = pa.array(block, pa.binary())
@@ -202,7 +202,7 @@ def test_sound_documents_take_the_fast_path() -> None:
     assert inferred.read_fast(pa.array([sound, sound], pa.binary()))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(blocks, min_size=1, max_size=3), st.booleans())
 def test_cut_into_blocks_or_not_the_rows_are_those_of_the_exact_path(
     parts: list[list[bytes | None]], infer: bool

@@ -11,7 +11,7 @@ from threading import Event
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
 from kraft.ingest.model import IncompleteError, SliceResult, SliceTask, Table, TableError, TableProperties
 from kraft.ingest.options import IngestOptions
@@ -326,9 +326,9 @@ def documents(partition: FakePartition, *texts: str) -> None:
 
 def json_rows(folder: Path) -> list[dict[str, object]]:
     """The fields, and whether the row is in error, in the order of offsets."""
-    handle = DeltaTable(str(folder))
-    schema = pa.schema(handle.schema().to_arrow())
-    rows = ds.dataset(handle.file_uris(), schema=schema).to_table().to_pylist()
+    rows = pa.table(
+        QueryBuilder().register("rows", DeltaTable(str(folder))).execute("SELECT * FROM rows")
+    ).to_pylist()
     own = {"key", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "_error", "_raw"}
     return [
         {name: value for name, value in row.items() if name not in own} | {"error": row["_error"] is not None}
@@ -350,6 +350,18 @@ def test_fields_of_json_become_columns_and_what_does_not_fit_is_kept_aside(world
         {"id": 4, "city": None, "paid": True, "error": False},
         {"id": 2, "city": "Rome", "paid": None, "error": False},
         {"id": None, "city": None, "paid": None, "error": True},
+    ]
+
+
+def test_a_field_grows_inside(world: World) -> None:
+    first, _ = world.cluster.create_topic("events", leaders=(1, 2)).partitions
+    documents(first, '{"place": {"lat": 1.5}}')
+    world.run("events", properties=JSON)
+    documents(first, '{"place": {"lat": 2.5, "lon": 3.5}}')
+    world.run("events", properties=JSON)
+    assert json_rows(world.folder) == [
+        {"place": {"lat": 1.5, "lon": None}, "error": False},
+        {"place": {"lat": 2.5, "lon": 3.5}, "error": False},
     ]
 
 
