@@ -1,9 +1,9 @@
 """The Parquet files of one slice: one file a folder of the table, and a new one where it has reached its size.
 
-Rows wait in memory until they make a row group, so that a folder that gets few of them, as late ones do, gets one file.
-Memory is bounded: MAX_BUFFERED_BYTES of rows that wait, of which the largest are written first; MAX_OPEN_FILES open files, of
-which the one that was not written to for longest is closed first. A file that is handed on is closed and fsynced, and so
-are the folders down to it. `writing.py` and `maintenance.py` call it.
+Rows wait in memory until they make a row group, so that a folder that gets few of them, as late ones do, gets one
+file. Memory is bounded: MAX_BUFFERED_BYTES of rows that wait, of which the largest are written first; MAX_OPEN_FILES
+open files, of which the one that was not written to for longest is closed first. A file that is handed on is closed
+and fsynced, and so are the folders down to it. `writing.py` and `maintenance.py` call it.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ class _OpenFile:
     @property
     def size_with_another_group(self) -> int:
         """In bytes, if the next one is as large as the last one."""
-        return self.sink.tell() + self.last_group_bytes
+        size_bytes: int = self.sink.tell()
+        return size_bytes + self.last_group_bytes
 
     def write(self, table: pa.Table) -> None:
         """A row group."""

@@ -91,7 +91,7 @@ class Partitioner:
         for name, text in values:
             if text is not None and not fits_folder(text):
                 raise IngestError(
-                    f"The {name} {text[:50]!r}… is longer than the {MAX_VALUE_BYTES} bytes that the name of a folder has"
+                    f"The {name} {text[:50]!r}… is longer than the {MAX_VALUE_BYTES} bytes that a folder's name has"
                     " room for: partition the table by something else."
                 )
 
