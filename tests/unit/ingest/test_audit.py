@@ -216,8 +216,14 @@ def test_a_topic_that_is_gone_or_made_anew_cannot_be_told(lake: Lake) -> None:
     old = next(one for topic_id, one in lives.items() if topic_id != lake.topic.topic_id)
     assert old.not_proved[0][2] == "the topic was deleted and created anew"
     file = next(file for file in open_table(lake.folder).files() if "anew-3" in values_of(lake, file))
+    whole = (lake.folder / file.path).read_bytes()
     change(lake.folder / file.path, 3, "value", b"other")
     assert lake.audit().document()["different"] == 1
+    (lake.folder / file.path).write_bytes(whole)
+    del lake.cluster.topics["orders"]
+    report = lake.audit()
+    assert report.complete is None
+    assert {one.not_proved[0][2] for one in report.partitions} == {"the topic was deleted"}
 
 
 def values_of(lake: Lake, file: TableFile) -> list[str]:
@@ -335,4 +341,19 @@ def test_tables_partitioned_by_a_field_stay_so_when_merged(lake: Lake, field: st
     optimize(lake.folder, max_file_bytes=1 << 20)
     assert {tuple(file.partition_values.items()) for file in lake.files()} == values
     assert len(lake.files()) == len(values)
+    assert lake.audit().complete is True
+
+
+def test_structs_that_have_grown_are_merged_and_compared(lake: Lake) -> None:
+    for document in (b'{"at": {"lat": 1.5}}', b'{"at": {"lat": 2.5, "lon": 3.5}}', b'{"at": null}'):
+        lake.first.append([(1, b"k", document, ())])
+        lake.ingest("json")
+    assert lake.audit().complete is True
+    optimize(lake.folder, max_file_bytes=1 << 20)
+    (file,) = lake.files()
+    assert pq.read_table(lake.folder / file.path).column("at").to_pylist() == [
+        {"lat": 1.5, "lon": None},
+        {"lat": 2.5, "lon": 3.5},
+        None,
+    ]
     assert lake.audit().complete is True
