@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kraft.ingest.folder import make_folder, sync
@@ -162,9 +163,9 @@ class _OpenFile:
     def write(self, table: pa.Table) -> None:
         """A row group."""
         before = self.sink.tell()
-        offsets = table.column("offset")
-        self.first = offsets[0].as_py() if self.first is None else self.first
-        self.end = offsets[-1].as_py() + 1
+        offsets = pc.min_max(table.column("offset")).as_py()
+        self.first = offsets["min"] if self.first is None else min(self.first, offsets["min"])
+        self.end = max(self.end, offsets["max"] + 1)
         self._stats.add(table)
         self._writer.write_table(table, row_group_size=table.num_rows)
         self.last_group_bytes = self.sink.tell() - before
