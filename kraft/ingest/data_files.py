@@ -1,9 +1,9 @@
 """The Parquet files of one slice: one file a folder of the table, and a new one where it has reached its size.
 
-Rows wait in memory until they make a row group, so that a folder that gets few of them, as late ones do, gets one file.
-Memory is bounded: MAX_BUFFERED_BYTES of rows that wait, of which the largest are written first; MAX_OPEN_FILES open files, of
-which the one that was not written to for longest is closed first. A file that is handed on is closed and fsynced, and so
-are the folders down to it. `writing.py` and `maintenance.py` call it.
+Rows wait in memory until they make a row group, so that a folder that gets few of them, as late ones do, gets one
+file. Memory is bounded: MAX_BUFFERED_BYTES of rows that wait, of which the largest are written first; MAX_OPEN_FILES
+open files, of which the one that was not written to for longest is closed first. A file that is handed on is closed
+and fsynced, and so are the folders down to it. `writing.py` and `maintenance.py` call it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kraft.ingest.folder import make_folder, sync
@@ -58,7 +59,9 @@ class SliceFiles:
             self._flush(values)
         for values in list(self._open):
             self._close(values)
-        folders = {parent for path in self._made for parent in path.parents if parent.is_relative_to(self._folder)}
+        folders = {
+            parent for path in self._made for parent in path.parents if parent.is_relative_to(self._folder)
+        }
         for folder in sorted(folders):
             sync(folder)
         return self._written
@@ -154,14 +157,15 @@ class _OpenFile:
     @property
     def size_with_another_group(self) -> int:
         """In bytes, if the next one is as large as the last one."""
-        return self.sink.tell() + self.last_group_bytes
+        size_bytes: int = self.sink.tell()
+        return size_bytes + self.last_group_bytes
 
     def write(self, table: pa.Table) -> None:
         """A row group."""
         before = self.sink.tell()
-        offsets = table.column("offset")
-        self.first = offsets[0].as_py() if self.first is None else self.first
-        self.end = offsets[-1].as_py() + 1
+        offsets = pc.min_max(table.column("offset")).as_py()
+        self.first = offsets["min"] if self.first is None else min(self.first, offsets["min"])
+        self.end = max(self.end, offsets["max"] + 1)
         self._stats.add(table)
         self._writer.write_table(table, row_group_size=table.num_rows)
         self.last_group_bytes = self.sink.tell() - before

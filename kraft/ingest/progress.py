@@ -110,7 +110,7 @@ class Progress:
         if not self.commits:
             at = "there is no table yet" if self.version is None else f"it is at version {self.version}"
             return f"nothing new for {folder}: {at}"
-        facts = ", ".join([f"{self.files:,} files", f"{self.commits:,} commits", *notes])
+        facts = ", ".join([_counted(self.files, "file"), _counted(self.commits, "commit"), *notes])
         return f"{self.rows:,} rows into {folder}, version {self.version}: {facts}, in {seconds:.1f} s{rate}"
 
     def document(self) -> dict[str, Any]:
@@ -136,3 +136,7 @@ class Progress:
             ],
             "version": self.version,
         }
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -228,6 +228,19 @@ def test_a_stop_while_the_job_fails_leaves_the_cut_to_the_next_run(world: World)
     world.stop.clear()
     world.run()
     assert world.rows() == stored(10, 30)
+
+
+def test_a_stop_ends_the_wait_for_brokers(world: World) -> None:
+    """Without it the run would wait for a minute."""
+
+    def lose(number: int) -> None:
+        for broker_id in (1, 2):
+            world.cluster.stop(broker_id)
+        Timer(0.2, world.stop.set).start()
+
+    world.after_job = lose
+    assert world.run(continuous=True).commits == 1
+    assert any("Ended while brokers did not answer" in sentence for sentence in world.sentences)
 
 
 def test_a_topic_that_is_made_anew_in_mid_run_is_told_and_its_new_life_taken_by_the_next(
