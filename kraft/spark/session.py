@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -31,10 +32,12 @@ def local_session(app_name: str, *, cores: int = 2, **conf: str) -> SparkSession
     `conf` are further settings of Spark and win: `**{"spark.sql.shuffle.partitions": "2"}`. Raises
     NoJavaError. Takes some seconds.
     """
-    return start_session(app_name, f"local[{cores}]", **conf)
+    return start_session(app_name, f"local[{cores}]", conf)
 
 
-def start_session(app_name: str, master: str, *, apart: bool = False, **conf: str) -> SparkSession:
+def start_session(
+    app_name: str, master: str, conf: Mapping[str, str] = MappingProxyType({}), *, apart: bool = False
+) -> SparkSession:
     """The same with any master: `local[N]` gets attempts, others need `kraft` installed where their executors run.
 
     `apart`: a signal to this process's group does not reach the JVM, which ends when this process does. For the first
