@@ -101,10 +101,7 @@ class DeltaLakeTable:
         if self._handle is None:
             return
         for action in pa.table(self._handle.get_add_actions()).to_pylist():
-            values = {
-                name: None if value is None else str(value)
-                for name, value in (action.get("partition") or {}).items()
-            }
+            values = {name: _partition_text(value) for name, value in (action.get("partition") or {}).items()}
             yield TableFile(unquote(action["path"]), action["size_bytes"], action["num_records"] or 0, values)
 
     # ---- attempts
@@ -268,6 +265,13 @@ class DeltaLakeTable:
         for path in (log / f"{self.version():020}.checkpoint.parquet", log / "_last_checkpoint", log):
             sync(path)
         self._handle.cleanup_metadata()
+
+
+def _partition_text(value: object) -> str | None:
+    """As the log has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value)
 
 
 def _open(folder: Path) -> DeltaTable | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +19,8 @@ from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE,
 if TYPE_CHECKING:
     from kraft.ingest.audit import AuditReport, ClusterView, PartitionReport, TableView
 
+_BUDGET_S = 20.0
+"""For elections; a partition that has no leader for so long cannot be told about."""
 _SHOWN_RANGES = 5
 _EXIT = {True: EXIT_DONE, False: EXIT_FAILED, None: EXIT_UNDECIDED}
 
@@ -50,6 +52,7 @@ def audit(
     from kraft.ingest.audit import audit as audited
     from kraft.ingest.audit import read_table
     from kraft.ingest.folder import read_properties
+    from kraft.ingest.options import check_client_options
 
     with failures_told():
         folder = folder.absolute()
@@ -58,7 +61,7 @@ def audit(
                 f"{folder} is no table: name the folder that was given to `kraft ingest --to`", EXIT_USAGE
             )
         view = read_table(folder)
-        options = dict(parse_pairs(client_option or [], "--client-option"))
+        options = check_client_options(dict(parse_pairs(client_option or [], "--client-option")))
         with _cluster(view, bootstrap_text(bootstrap_server), options, allow_holes=allow_holes) as cluster:
             report = audited(view, cluster)
     if as_json:
@@ -70,7 +73,7 @@ def audit(
 
 @contextlib.contextmanager
 def _cluster(
-    view: TableView, bootstrap: str, client_options: dict[str, str], *, allow_holes: bool
+    view: TableView, bootstrap: str, client_options: Mapping[str, str], *, allow_holes: bool
 ) -> Iterator[ClusterView | None]:
     """None, with a sentence, if no broker answers."""
     from kraft.ingest.audit import ClusterView
@@ -87,7 +90,7 @@ def _cluster(
             "kafka.isolation.level": "read_committed",
         }
     )
-    with driver_client(options) as client:
+    with driver_client(options, budget_s=_BUDGET_S) as client:
         try:
             client.topics([])
         except ClusterUnavailableError as error:

@@ -176,6 +176,6 @@ def test_a_damaged_file_is_not_merged_away(table: ParquetTable) -> None:
     for number in range(2):
         ingest(table, f"a-{number}", [part(10 * number, 10 * number + 10)])
     (table.folder / "a-0-0.parquet").write_bytes(b"PAR1 nothing PAR1")
-    with pytest.raises(TableError, match="a-0-0.parquet is damaged"):
+    with pytest.raises(TableError, match="is damaged"):
         optimize(table.folder, max_file_bytes=1 << 20)
     assert len(list(ParquetTable(table.folder).files())) == 2

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -39,6 +39,7 @@ class World:
         self.jobs: list[Sequence[SliceTask]] = []
         self.before_job: Callable[[int], None] = lambda number: None
         self.after_job: Callable[[int], None] = lambda number: None
+        self.after_failure: Callable[[int], None] = lambda count: None
         self.now_s = 0.0
 
     def run(self, *topics: str, **changes: object) -> Progress:
@@ -81,6 +82,7 @@ class World:
 
     def failed(self, error: ConnectorError, retry_s: float) -> None:
         self.sentences.append(str(error))
+        self.after_failure(len(self.sentences))
 
     def told(self, sentence: str) -> None:
         self.sentences.append(sentence)
@@ -230,6 +232,39 @@ def test_a_stop_while_the_job_fails_leaves_the_cut_to_the_next_run(world: World)
     assert world.rows() == stored(10, 30)
 
 
+def test_a_continuous_run_outlives_an_absence_of_brokers(world: World) -> None:
+    """Each failure is the client's patience at its end; the run plans anew until the brokers are back."""
+
+    def lose(number: int) -> None:
+        if number == 1:
+            fill(world.cluster.topics["orders"].partitions[0], 5)
+            for broker_id in (1, 2):
+                world.cluster.stop(broker_id)
+
+    def restart(count: int) -> None:
+        if count == 3:
+            for broker_id in (1, 2):
+                world.cluster.start(broker_id)
+
+    world.after_job, world.after_failure = lose, restart
+    progress = world.run(continuous=True, client_options={"fetchOffset.numRetries": "1"})
+    assert world.rows() == stored(15, 30)
+    assert progress.failures == 3
+
+
+def test_a_stop_ends_the_wait_for_brokers(world: World) -> None:
+    """Without it the run would wait for a minute."""
+
+    def lose(number: int) -> None:
+        for broker_id in (1, 2):
+            world.cluster.stop(broker_id)
+        Timer(0.2, world.stop.set).start()
+
+    world.after_job = lose
+    assert world.run(continuous=True).commits == 1
+    assert any("Ended while brokers did not answer" in sentence for sentence in world.sentences)
+
+
 def test_a_topic_that_is_made_anew_in_mid_run_is_told_and_its_new_life_taken_by_the_next(
     world: World,
 ) -> None:
@@ -326,7 +361,9 @@ def documents(partition: FakePartition, *texts: str) -> None:
 
 def json_rows(folder: Path) -> list[dict[str, object]]:
     """The fields, and whether the row is in error, in the order of offsets."""
-    rows = pa.table(QueryBuilder().register("rows", DeltaTable(str(folder))).execute("SELECT * FROM rows")).to_pylist()
+    rows = pa.table(
+        QueryBuilder().register("rows", DeltaTable(str(folder))).execute("SELECT * FROM rows")
+    ).to_pylist()
     own = {"key", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "_error", "_raw"}
     return [
         {name: value for name, value in row.items() if name not in own} | {"error": row["_error"] is not None}
