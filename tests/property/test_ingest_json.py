@@ -16,7 +16,8 @@ from kraft.ingest.values.schema_files import parse_schema
 
 FIELDS = (
     "a BIGINT, b DOUBLE, c STRING, d BOOLEAN, e ARRAY<INT>,"
-    " f STRUCT<x: DOUBLE, y: ARRAY<STRUCT<z: STRING, at: TIMESTAMP>>>, g TIMESTAMP, h DATE, i FLOAT, j TINYINT, `offset` STRING"
+    " f STRUCT<x: DOUBLE, y: ARRAY<STRUCT<z: STRING, at: TIMESTAMP>>>,"
+    " g TIMESTAMP, h DATE, i FLOAT, j TINYINT, `offset` STRING"
 )
 """Each with the fast path."""
 OWN = own_columns("json", None)

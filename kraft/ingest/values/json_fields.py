@@ -26,7 +26,6 @@ from kraft.ingest.values.fitting import MisfitError, fit_fields, make_document, 
 from kraft.ingest.values.inference import (
     Inference,
     Kind,
-    Leaf,
     ListOf,
     Struct,
     is_unknown,
