@@ -47,16 +47,11 @@ _NO_NUMBERS = tuple(re.compile(word + rb"(?=[\s,\]}])") for word in (b"NaN", b"I
 Columns = dict[str, pa.Array]
 
 
-class WidenedError(Exception):
-    """Rows already handed out have a BIGINT where a DOUBLE is needed: read the slice again with `schema`."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        super().__init__("a field became a DOUBLE")
-        self.schema = schema
-
-
 class JsonFields:
-    """The fields of one slice's values. With `infer` new ones are added as they appear."""
+    """The fields of one slice's values. With `infer` new ones are added as they appear.
+
+    `is_outdated`: columns already handed out are BIGINTs, and would have to be DOUBLEs.
+    """
 
     def __init__(self, known: pa.Schema, *, fixed: pa.Schema, own: pa.Schema, infer: bool) -> None:
         """`fixed`: the columns whose types stay; `known`: others to begin with; `own`: those that are no fields."""
@@ -66,6 +61,7 @@ class JsonFields:
         join(struct, _fields(known, own, fixed=False))
         self._inference = Inference(struct)
         self._handed_out = False
+        self.is_outdated = False
 
     def columns(self) -> dict[str, pa.DataType]:
         """Name and type of the column of each field that is known."""
@@ -76,16 +72,12 @@ class JsonFields:
         }
 
     def read(self, values: pa.Array) -> tuple[Columns, dict[int, str]]:
-        """The columns of these values, and for each row that does not fit why; its fields are null.
-
-        Raises WidenedError.
-        """
+        """The columns of these values, and for each row that does not fit why; its fields are null."""
         widened = self._inference.widened
         pieces: list[tuple[int, Columns]] = []
         errors: dict[int, str] = {}
         self._read(values, 0, pieces, errors)
-        if self._inference.widened > widened and self._handed_out:
-            raise WidenedError(pa.schema(list(self.columns().items())))
+        self.is_outdated |= self._handed_out and self._inference.widened > widened
         self._handed_out = True
         columns = {}
         for name, kind in self.columns().items():
