@@ -197,9 +197,11 @@ class _Run:
             }
         )
         self._ports.watcher.begun(self._progress)
-        new = self._planner.new_topics()
-        if not new or version < 0:
+        if version < 0:
             return
+        if self._lag_group is not None:  # it may be another one than before, or have missed the last commit
+            self._lag_group.commit(self._planner.at)
+        new = self._planner.new_topics()
         for row in self._table.audit_rows():
             if row.topic in new and new.pop(row.topic) != row.topic_id:
                 self._ports.watcher.told(

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("deltalake")
 import pyarrow.dataset as ds
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from deltalake import DeltaTable
 
 from tests.support.node_processes import until
@@ -56,7 +56,8 @@ def test_a_topic_is_ingested_while_it_grows(shared_cluster: ThreadedCluster, tmp
         for partition in (0, 1):
             producer.produce(topic, f"{codec}-{partition}", str(number), partition, headers={"codec": codec})
         assert producer.flush(CALL_S) == 0
-    run = start(shared_cluster, tmp_path / "table", topic, "--continuous", "--trigger", "500ms")
+    words = ("--continuous", "--trigger", "500ms", "--commit-group", f"lag-of-{topic}")
+    run = start(shared_cluster, tmp_path / "table", topic, *words)
     try:
         until(lambda: row_count(tmp_path / "table") == 10, "the first commit is made", START_S)
         producer = Producer({"bootstrap.servers": shared_cluster.bootstrap, "transactional.id": topic})
@@ -96,6 +97,9 @@ def test_a_topic_is_ingested_while_it_grows(shared_cluster: ThreadedCluster, tmp
         for number, codec in enumerate(CODECS)
     ]
     assert found == [*of_codecs, (1, b"tombstone", None, None), (1, None, b"\xff\x00", None)]
+    asked = ConsumerGroupTopicPartitions(f"lag-of-{topic}")
+    answer = shared_cluster.admin.list_consumer_group_offsets([asked])[f"lag-of-{topic}"].result(CALL_S)
+    assert {one.partition: one.offset for one in answer.topic_partitions} == {0: 5, 1: second["to"]}
 
     again = start(shared_cluster, tmp_path / "table", topic)
     output, _ = again.communicate(timeout=CALL_S)
