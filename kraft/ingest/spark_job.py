@@ -101,7 +101,9 @@ def run_task(task: SliceTask) -> SliceResult | _Failure:
     except ConnectorError as error:
         return _Failure(error)
     except OSError as error:
-        return _Failure(IngestError(f"The rows of {task.part} could not be written to {task.folder}: {error}."))
+        return _Failure(
+            IngestError(f"The rows of {task.part} could not be written to {task.folder}: {error}.")
+        )
 
 
 def _reason(error: BaseException) -> str:
