@@ -40,8 +40,9 @@ def lasting(experiment: Experiment, duration_s: float) -> Experiment:
 def play_on(backend: str, experiment: Experiment, seed: int, out: Path, on_time: OnTime) -> Evidence:
     """Plays it. Raises UserError for what this machine lacks. `out`: the run's folder, for a real run's logs."""
     if backend == SIM:
-        from kraft.chaos.experiments.simulated import play
+        from kraft.chaos.experiments.simulated import play, scenario_of
 
+        scenario_of(experiment, seed)  # a mistake of the file is told here, and not as the end of a process
         return run_isolated(lambda: play(experiment, seed))
     from kraft.chaos.real.run import play as play_really
 
