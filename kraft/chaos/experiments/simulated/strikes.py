@@ -1,5 +1,4 @@
-"""The faults of an experiment's method in the simulated world: each strikes whom it is aimed at, for as long as the file
-says.
+"""The faults of an experiment's method in the simulated world: each strikes its target for as long as the file says.
 
 They are the simulator's own faults (`kraft.chaos.faults`) without their dice: `FaultContext` counts them, ends them
 and excuses what they explain. Each notes when it began and ended, and what its own probe saw: of a cut, the packets
