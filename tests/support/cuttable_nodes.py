@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from kraft.runtime.free_ports import free_ports
-from tests.support.links import Links
+from kraft.chaos.real.relay import Relays
 from tests.support.node_processes import NodeProcesses
 
 
 class CuttableNodes(NodeProcesses):
     """As `NodeProcesses`; replication has a listener of its own, and it and the controllers' are behind relays."""
 
-    links: Links
+    links: Relays
 
     def _prepare(self) -> None:
         nodes = self._spec.nodes
         taken = {port for n in nodes for port in (n.client_port, n.controller_port, n.http_port)}
-        self.links = Links(self.local.pid, self.node_ids)
+        self.links = Relays(self.local.pid, self.node_ids)
         voters = [f"{n.id}@127.0.0.1:{self.links.relay(n.id, n.controller_port)}" for n in nodes]
         for node, port in zip(nodes, free_ports(len(nodes), avoid=taken), strict=True):
             client = f"PLAINTEXT://127.0.0.1:{node.client_port}"
