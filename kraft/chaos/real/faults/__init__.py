@@ -28,8 +28,6 @@ FAULTS: Final[Mapping[str, Callable[[Aim], Fault]]] = {
         for name in ("cut-off", "stall", "half-open", "reset", "latency", "bandwidth")
     },
 }
-GROWING: Final = frozenset(("latency", "bandwidth"))
-"""Faults that have a size, which a ramp lets grow."""
 DISK_FAULTS: Final = frozenset(("disk-full",))
 """Faults that need a file system of its own for each node."""
 
@@ -44,8 +42,6 @@ def _refusal(step: Step) -> str:
         return f"the fault {step.fault} cannot be played on real nodes yet; try --backend sim"
     if step.fault in DISK_FAULTS and os.geteuid() != 0:
         return f"the fault {step.fault} needs root, since each node gets a file system of its own (tmpfs)"
-    if step.ramp_s and step.fault not in GROWING:
-        return f"the fault {step.fault} has no size that could grow in a ramp; {', '.join(sorted(GROWING))} have"
     return ""
 
 

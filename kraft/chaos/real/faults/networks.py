@@ -18,12 +18,13 @@ HURT_S: Final = 3.0
 
 
 def links_of(aim: Aim) -> list[Link]:
-    """The links between the targets and `from` (nodes, clients or everybody) in `direction`, of the target: both, in,
-    out. Two targets have links between them, too."""
-    whom, direction = aim.word("from", "everybody"), aim.word("direction", "both")
+    """The links between the targets and `from` (nodes, clients or everybody) in `direction`, as the targets see it:
+    both, in, out. Those between two targets are among them where `split` is "each"."""
+    whom, direction = aim.word("from", "nodes"), aim.word("direction", "both")
     far: list[int] = [] if whom == "clients" else aim.cluster.node_ids
     far = far if whom == "nodes" else [*far, CLIENTS]
-    pairs = [(node, other) for node in aim.nodes for other in far if other != node]
+    near = () if aim.word("split", "group") == "each" else aim.nodes
+    pairs = [(node, other) for node in aim.nodes for other in far if other != node and other not in near]
     links = [Link(other, node) for node, other in pairs] if direction != "out" else []
     links += [Link(node, other) for node, other in pairs] if direction != "in" else []
     return list(dict.fromkeys(links))

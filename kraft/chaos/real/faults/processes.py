@@ -199,10 +199,11 @@ def _directory_id(data: Path) -> str:
 
 
 class _Damaged(Down):
-    """A node is killed, and one log file of it is changed before it starts again."""
+    """A node is stopped, and one log file of it is changed before it starts again. It was stopped in order, so all of
+    the file was flushed: what differs is damage, and not what a crash may leave."""
 
     def __init__(self, aim: Aim) -> None:
-        super().__init__(aim)
+        super().__init__(aim, in_order=True)
         self._damage: dict[int, Proof] = {}
 
     def change_files(self, node: int) -> None:
@@ -232,7 +233,7 @@ class _Damaged(Down):
 
 
 class BitRot(_Damaged):
-    """A bit flips in the middle of a log file: in a batch that was written long ago, as logs of experiments go."""
+    """A bit flips in the middle of a log file."""
 
     def damage(self, node: int, file: Path) -> Proof:
         position = file.stat().st_size // 2
