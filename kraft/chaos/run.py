@@ -73,11 +73,24 @@ class Outcome:
     """The run itself failed: code under simulation reached for the real world, or a judge broke."""
 
 
+class Observer:
+    """Who watches a run, or directs faults of its own. It is told of the phases; this one does nothing."""
+
+    def began(self, parts: Parts) -> None:
+        """The cluster is whole, and the workloads begin now. Faults may be planned."""
+
+    def ending(self, parts: Parts) -> None:
+        """Everything has healed, and the workloads are about to stop."""
+
+    def over(self, parts: Parts) -> None:
+        """All phases are over, or one of them failed; the judges have judged."""
+
+
 class _NotWhole(Exception):
     """The cluster or the clients missed a state that they must reach within their time."""
 
 
-class _Run:
+class Parts:
     """The parts of one run, and its phases."""
 
     def __init__(
@@ -86,8 +99,10 @@ class _Run:
         simulation: Simulation,
         timeline: IO[str] | None,
         on_time: Callable[[float], None],
+        observer: Observer,
     ) -> None:
         self.scenario = scenario
+        self.observer = observer
         self.simulation = simulation
         self._on_time = on_time
         self.verdicts = Verdicts(simulation)
@@ -183,6 +198,7 @@ class _Run:
         self._wait(lambda: self.workloads.topics_created, START_WITHIN_S, "the topics were not created")
         self._wait_whole(START_WITHIN_S)
         self.workloads.start()
+        self.observer.began(self)
 
     def _storm(self) -> None:
         began_s = self.simulation.now
@@ -206,6 +222,7 @@ class _Run:
         self._wait_whole(WHOLE_WITHIN_S)
         self._wait_served(healed_s)
         self._wait_groups(healed_s)
+        self.observer.ending(self)
         self.workloads.stop()
         self._wait(lambda: self.workloads.drained, DRAIN_WITHIN_S, "a write was never answered")
         self._wait_whole(WHOLE_WITHIN_S)
@@ -255,18 +272,20 @@ def run(
     *,
     timeline: IO[str] | None = None,
     on_time: Callable[[float], None] = lambda _: None,
+    observer: Observer | None = None,
 ) -> Outcome:
     """Plays a scenario in this process; `timeline`: an open text file for the whole story. `on_time` is told the
-    virtual time now and then: it changes nothing."""
+    virtual time now and then: it changes nothing. `observer` is told of the phases, and may act in them."""
     outcome = Outcome(scenario.seed)
     began_wall_s, began_cpu_s = time.perf_counter(), time.process_time()
     with ExitStack() as stack:
         simulation = stack.enter_context(Simulation(scenario.seed, timeline=timeline))
-        parts = _Run(scenario, simulation, timeline, on_time)
+        parts = Parts(scenario, simulation, timeline, on_time, observer or Observer())
         stack.enter_context(parts.logs.installed())
         stack.enter_context(parts.white_box.installed())
         try:
             parts.play(outcome)
+            parts.observer.over(parts)
         except SimulationFailed as error:
             outcome.error = str(error)
         verdicts, operations = parts.verdicts, parts.history.operations

@@ -31,7 +31,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 import jsonschema
 import yaml
@@ -86,7 +86,9 @@ class Probe:
         """For people: "at most 15s"."""
         word = PROBES[self.name]
         parts = [("at least", self.at_least), ("at most", self.at_most)]
-        return " and ".join(f"{text} {quantity(value, word.unit)}" for text, value in parts if value is not None)
+        return " and ".join(
+            f"{text} {quantity(value, word.unit)}" for text, value in parts if value is not None
+        )
 
     def holds(self, value: float) -> bool:
         """Whether the value is within the tolerance."""
@@ -172,7 +174,9 @@ class Promise:
     def is_met(self, counts: Mapping[str, int]) -> bool:
         """A count that nobody counted is 0."""
         found = counts.get(self.count, 0)
-        return {">=": found >= self.value, "<=": found <= self.value, "==": found == self.value}[self.operator]
+        return {">=": found >= self.value, "<=": found <= self.value, "==": found == self.value}[
+            self.operator
+        ]
 
 
 @dataclass(frozen=True)
@@ -363,7 +367,11 @@ def load(text: str) -> Experiment:
         document = yaml.SafeLoader("").construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise ExperimentError(f"line {mark.line + 1 if mark else 1}: {error.problem or error.context}") from error
+        raise ExperimentError(
+            f"line {mark.line + 1 if mark else 1}: {error.problem or error.context}"
+        ) from error
+    except ExperimentError:
+        raise
     except (yaml.YAMLError, ValueError) as error:
         raise ExperimentError(f"line 1: {error}") from error
     lines = _Lines(root)
@@ -375,7 +383,9 @@ def _compose(text: str) -> yaml.Node:
     """The one document of a text, as nodes; aliases and keys that stand twice are refused: nobody means them."""
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
-            raise ExperimentError(f"line {event.start_mark.line + 1}: aliases (*name) are not used in experiments")
+            raise ExperimentError(
+                f"line {event.start_mark.line + 1}: aliases (*name) are not used in experiments"
+            )
     root = yaml.compose(text, yaml.SafeLoader)
     if root is None:
         raise ExperimentError("line 1: the file is empty")
@@ -388,7 +398,9 @@ def _compose(text: str) -> yaml.Node:
             known: set[str] = set()
             for key, value in node.value:
                 if not isinstance(key, yaml.ScalarNode) or key.value in known:
-                    raise ExperimentError(f"line {key.start_mark.line + 1}: the key {key.value!r} stands here twice")
+                    raise ExperimentError(
+                        f"line {key.start_mark.line + 1}: the key {key.value!r} stands here twice"
+                    )
                 known.add(key.value)
                 waiting.append(value)
     return root
@@ -419,7 +431,7 @@ class _Reader:
     def __init__(self, document: Mapping[str, Any], lines: _Lines) -> None:
         self._document = document
         self._lines = lines
-        self._topics = {name: spec for name, spec in document["cluster"]["topics"].items()}
+        self._topics = dict(document["cluster"]["topics"])
 
     def experiment(self, text: str) -> Experiment:
         document = self._document
@@ -467,7 +479,8 @@ class _Reader:
         spec = self._document[path[0]][path[1]]
         word = PROBES[spec["probe"]]
         least, most = (
-            self._quantity((*path, key), word.parse) if key in spec else None for key in ("at-least", "at-most")
+            self._quantity((*path, key), word.parse) if key in spec else None
+            for key in ("at-least", "at-most")
         )
         if least is None and most is None:
             most = word.at_most
@@ -504,7 +517,8 @@ class _Reader:
     def _step(self, number: int, duration_s: float) -> Step:
         path, spec = ("method", number), self._document["method"][number]
         word = FAULTS[spec["fault"]]
-        known = {"fault", "target", "at", "ramp", *word.parameters} | ({"for"} if word.lasts else set())
+        known = {"fault", "target", "at", *word.parameters}
+        known |= {key for key, has in (("for", word.lasts), ("ramp", word.ramps)) if has}
         required = {*word.required} | ({"for"} if word.lasts else set())
         self._check_keys(path, spec, known, required, f"the fault {spec['fault']}")
         try:
@@ -515,7 +529,9 @@ class _Reader:
             topic, partition = target.partition
             if partition >= self._topics.get(topic, {"partitions": 0})["partitions"]:
                 self._fail((*path, "target"), f"there is no partition {topic}-{partition} in the cluster")
-        if target.role == "nodes" and not all(0 < n <= self._document["cluster"]["nodes"] for n in target.numbers):
+        if target.role == "nodes" and not all(
+            0 < n <= self._document["cluster"]["nodes"] for n in target.numbers
+        ):
             self._fail((*path, "target"), f"the cluster has nodes 1 to {self._document['cluster']['nodes']}")
         if target.role == "step" and not 0 < target.numbers[0] <= number:
             self._fail((*path, "target"), "node of step N names an earlier step, from 1")
@@ -542,7 +558,9 @@ class _Reader:
         text = self._document["promises"][number]
         matched = _PROMISE.fullmatch(text.strip())
         if matched is None:
-            self._fail(("promises", number), f"{text!r} is no promise like lost_acks1 >= 1 or acked(orders) >= 10")
+            self._fail(
+                ("promises", number), f"{text!r} is no promise like lost_acks1 >= 1 or acked(orders) >= 10"
+            )
         return Promise(text.strip(), matched[1], matched[2], int(matched[3]))
 
     def _minimums(self) -> Minimums:
@@ -558,13 +576,20 @@ class _Reader:
         """A file names no backend that lacks a fault or a workload of its own."""
         for number, backend in enumerate(experiment.backends):
             lacking = [step.fault for step in experiment.method if backend not in FAULTS[step.fault].backends]
-            lacking += [one.kind for one in experiment.workload if backend not in WORKLOADS[one.kind].backends]
+            lacking += [
+                one.kind for one in experiment.workload if backend not in WORKLOADS[one.kind].backends
+            ]
             if lacking:
                 others = ", ".join(sorted(BOTH - {backend}))
                 self._fail(("backends", number), f"{backend} has no {lacking[0]}: name only {others}")
 
     def _check_keys(
-        self, path: tuple[str, int], spec: Mapping[str, Any], known: Iterable[str], required: Iterable[str], what: str
+        self,
+        path: tuple[str, int],
+        spec: Mapping[str, Any],
+        known: Iterable[str],
+        required: Iterable[str],
+        what: str,
     ) -> None:
         for key in spec:
             if key not in set(known):
@@ -582,13 +607,15 @@ class _Reader:
         except units.UnitError as error:
             self._fail(path, f"{path[-1]}: {error}")
 
-    def _fail(self, path: Iterable[str | int], text: str) -> Any:
+    def _fail(self, path: Iterable[str | int], text: str) -> NoReturn:
         raise ExperimentError(f"line {self._lines.of(path)}: {text}")
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Properties as a node reads them."""
-    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()}
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
+    }
 
 
 def quantity(value: float, unit: str) -> str:

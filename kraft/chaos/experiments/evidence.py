@@ -59,10 +59,6 @@ class FaultEvidence:
     healed: bool | None = None
     """Whether its own probe saw that it was over."""
     heal_proof: str = ""
-    detected_s: float | None = None
-    """When the cluster noticed: the first change of metadata that it caused. None: it did not, or nobody looked."""
-    elected_s: float | None = None
-    """When its partitions had a leader again that was not struck."""
     target_problem: str = ""
     """What the metadata journal says against the target that was chosen when it struck; "": nothing."""
 

@@ -18,11 +18,13 @@ from typing import Final, Literal
 
 from kraft.chaos.experiments.evidence import Journal, PartitionName
 
-Role = Literal["leader", "follower", "replica", "controller", "group", "transaction", "nodes", "random", "all", "step"]
+Role = Literal[
+    "leader", "follower", "replica", "controller", "group", "transaction", "nodes", "random", "all", "step"
+]
 NO_LEADER: Final = -1
 GRAMMAR: Final = (
-    "leader of T-P, follower of T-P, replica N of T-P, controller, coordinator of group G, coordinator of transaction X,"
-    " node N, nodes N, M, random node, all nodes, node of step N"
+    "leader of T-P, follower of T-P, replica N of T-P, controller, coordinator of group G,"
+    " coordinator of transaction X, node N, nodes N, M, random node, all nodes, node of step N"
 )
 
 
@@ -169,7 +171,9 @@ def _only(node: int | None, otherwise: str) -> tuple[int, ...]:
     return (node,)
 
 
-def check_by_journal(target: Target, nodes: Sequence[int], at_s: float, journal: Journal, slack_s: float) -> str:
+def check_by_journal(
+    target: Target, nodes: Sequence[int], at_s: float, journal: Journal, slack_s: float
+) -> str:
     """What the metadata log says against the choice, made at `at_s`; "" if nothing.
 
     A role may have passed on while the view was read: any holder within `slack_s` before or after is right.

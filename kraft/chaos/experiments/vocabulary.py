@@ -31,6 +31,8 @@ class FaultWord:
     backends: frozenset[str] = BOTH
     lasts: bool = True
     """Whether it needs a `for`."""
+    ramps: bool = False
+    """Whether its quantity can grow to its full size within a `ramp`."""
     takes_down: bool = False
     """Whether its nodes do not answer while it lasts."""
 
@@ -38,7 +40,9 @@ class FaultWord:
 _CUT: Final[Mapping[str, Parser | tuple[str, ...]]] = {
     "from": ("nodes", "clients", "everybody"),
     "direction": ("both", "in", "out"),
+    "split": ("group", "each"),
 }
+"""`split`: whether several targets stay together (the default), or each is alone."""
 FAULTS: Final[Mapping[str, FaultWord]] = {
     "kill": FaultWord("kill -9; the node is started again after `for`", takes_down=True),
     "stop": FaultWord("a controlled shutdown (SIGTERM); started again after `for`", takes_down=True),
@@ -54,19 +58,20 @@ FAULTS: Final[Mapping[str, FaultWord]] = {
         takes_down=True,
     ),
     "cut-off": FaultWord(
-        "no byte passes between the targets and `from` (nodes, clients or everybody) in `direction`; the targets are"
-        " cut off from each other, too",
+        "no byte passes between the targets and `from` (nodes, clients or everybody) in `direction`",
         _CUT,
     ),
     "latency": FaultWord(
         "all that the target sends and gets takes `delay` longer, `jitter` at most besides",
         {"delay": units.seconds_of, "jitter": units.seconds_of, **_CUT},
         required=frozenset(("delay",)),
+        ramps=True,
     ),
     "bandwidth": FaultWord(
         "the target's links carry `rate` at most",
         {"rate": units.byte_rate_of, **_CUT},
         required=frozenset(("rate",)),
+        ramps=True,
     ),
     "stall": FaultWord("nothing passes the target's links for a while, and then everything at once", _CUT),
     "reset": FaultWord("all connections of the target break, and both ends are told", _CUT, lasts=False),
@@ -81,14 +86,18 @@ FAULTS: Final[Mapping[str, FaultWord]] = {
     "slow-disk": FaultWord(
         "each fsync of the target takes `sync`", {"sync": units.seconds_of}, required=frozenset(("sync",))
     ),
-    "bit-rot": FaultWord("the target is killed, a bit of a partition's log flips, it starts after `for`", takes_down=True),
+    "bit-rot": FaultWord(
+        "the target is stopped, a bit of a partition's log flips, it starts after `for`", takes_down=True
+    ),
     "truncate": FaultWord(
-        "the target is killed, the end of a partition's log is cut off, it starts after `for`",
+        "the target is stopped, the end of a partition's log is cut off, it starts after `for`",
         backends=ONLY_REAL,
         takes_down=True,
     ),
     "clock-offset": FaultWord(
-        "the target's wall clock is wrong by `offset`", {"offset": units.seconds_of}, required=frozenset(("offset",))
+        "the target's wall clock is wrong by `offset`",
+        {"offset": units.seconds_of},
+        required=frozenset(("offset",)),
     ),
     "cpu-pressure": FaultWord(
         "processes that compute for nothing beside the nodes, `share` of all cores",
@@ -113,13 +122,17 @@ class ProbeWord:
 PROBES: Final[Mapping[str, ProbeWord]] = {
     "ailments": ProbeWord("reasons why the cluster is not whole", units.count_of, "", at_most=0.0),
     "leaderless": ProbeWord("partitions without a leader", units.count_of, "", at_most=0.0),
-    "under-replicated": ProbeWord("partitions with a replica outside of the ISR", units.count_of, "", at_most=0.0),
+    "under-replicated": ProbeWord(
+        "partitions with a replica outside of the ISR", units.count_of, "", at_most=0.0
+    ),
     "acknowledged": ProbeWord("records acknowledged in a second", units.rate_of, "/s"),
     "read": ProbeWord("records read in a second", units.rate_of, "/s"),
     "latency-p50": ProbeWord("half of the acknowledged sends took less", units.seconds_of, "s"),
     "latency-p99": ProbeWord("99 % of the acknowledged sends took less", units.seconds_of, "s"),
     "errors": ProbeWord("the share of sends that were not acknowledged", units.share_of, "share"),
-    "unavailable": ProbeWord("the longest time in which a partition acknowledged nothing", units.seconds_of, "s"),
+    "unavailable": ProbeWord(
+        "the longest time in which a partition acknowledged nothing", units.seconds_of, "s"
+    ),
 }
 
 
@@ -136,14 +149,20 @@ class WorkloadWord:
 
 _WRITES = frozenset(("topic", "rate", "size", "clients"))
 WORKLOADS: Final[Mapping[str, WorkloadWord]] = {
-    "idempotent-producer": WorkloadWord("acks=all, retried under one sequence", _WRITES, frozenset(("topic",))),
-    "producer": WorkloadWord("acks 0, 1 or all, not idempotent", _WRITES | {"acks"}, frozenset(("topic", "acks"))),
+    "idempotent-producer": WorkloadWord(
+        "acks=all, retried under one sequence", _WRITES, frozenset(("topic",))
+    ),
+    "producer": WorkloadWord(
+        "acks 0, 1 or all, not idempotent", _WRITES | {"acks"}, frozenset(("topic", "acks"))
+    ),
     "transactional-producer": WorkloadWord(
         "transactions that write to a topic",
         _WRITES | {"transactional-id"},
         frozenset(("topic", "transactional-id")),
     ),
-    "consumer": WorkloadWord("assigned to all partitions", frozenset(("topic", "rate", "clients")), frozenset(("topic",))),
+    "consumer": WorkloadWord(
+        "assigned to all partitions", frozenset(("topic", "rate", "clients")), frozenset(("topic",))
+    ),
     "group": WorkloadWord(
         "members of a consumer group that commit offsets",
         frozenset(("topic", "group", "clients", "rate")),
