@@ -3,7 +3,7 @@ times; and which losses the faults explain by it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -24,10 +24,10 @@ MS_PER_S: Final = 1000.0
 
 
 def read_journal(
-    data_dirs: Iterable[Path], controllers: Mapping[int, int], unix_began_s: float
+    data_dirs: Iterable[Path], topics: Collection[str], controllers: Mapping[int, int], unix_began_s: float
 ) -> Journal | None:
-    """The longest journal of stopped nodes. `controllers`: who was seen active, by epoch. None: no node has one that
-    reaches back to its cluster's first entry."""
+    """What became of these topics, by the longest journal of stopped nodes. `controllers`: who was seen active, by
+    epoch. None: no node has one that reaches back to its cluster's first entry."""
     best: list[StoredEntry] = []
     for data in data_dirs:
         try:
@@ -37,13 +37,14 @@ def read_journal(
             continue  # another node's is as good
         if entries and entries[0].offset == 1 and len(entries) > len(best):
             best = entries
-    return _Reader(unix_began_s).read(best, controllers) if best else None
+    return _Reader(topics, unix_began_s).read(best, controllers) if best else None
 
 
 class _Reader:
     """Plays entries, and notes each partition's state after each change of it."""
 
-    def __init__(self, unix_began_s: float) -> None:
+    def __init__(self, topics: Collection[str], unix_began_s: float) -> None:
+        self._topics = topics
         self._began_s = unix_began_s
         self._names: dict[bytes, str] = {}
         self._states: dict[tuple[bytes, int], MetadataChange] = {}
@@ -66,6 +67,8 @@ class _Reader:
             self._names[record.topic_id] = record.name
         elif isinstance(record, Partition):
             name = self._names.get(record.topic_id, "")
+            if name not in self._topics:
+                return
             self._note(
                 record,
                 MetadataChange(
@@ -117,19 +120,25 @@ def is_explained(
 ) -> bool:
     """Whether every member of ISR ∪ ELR lost a record that was committed at `acknowledged_s`, by these faults.
 
-    Who is in the ISR has the record, and who joins it gets it, while anybody has it; a loss takes it from one.
+    Who is in the ISR then has the record, and who joins them later gets it, while any of them has it; a loss takes it
+    from one.
     """
     events: list[tuple[float, MetadataChange | DiskLoss]] = [
         (one.at_s, one) for one in journal.partitions if (one.topic, one.partition) == partition
     ]
     events += [(one.at_s, one) for one in losses if not one.partitions or partition in one.partitions]
-    holders: set[int] = set()
+    members: set[int] = set()
+    having: set[int] = set()
     for at_s, event in sorted(events, key=lambda event: event[0]):
         if isinstance(event, MetadataChange):
+            had = members & having
             members = {*event.isr, *event.elr}
-            holders = members if at_s <= acknowledged_s else holders | members
+            if at_s <= acknowledged_s:
+                having = set(members)
+            elif had:
+                having |= members
         elif at_s > acknowledged_s:
-            holders = holders - {event.node}
-            if not holders:
-                return True
+            having.discard(event.node)
+        if at_s > acknowledged_s and members and not members & having:
+            return True
     return False

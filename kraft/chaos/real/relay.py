@@ -317,8 +317,10 @@ class _Connection:
     def reset(self) -> None:
         """Both sides are told so at once, whatever is still on its way."""
         for writer in self.writers:
-            with contextlib.suppress(OSError):  # it is closed already
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            end = writer.get_extra_info("socket")
+            if end is not None and not writer.transport.is_closing():
+                with contextlib.suppress(OSError):  # the other side was faster
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             writer.transport.abort()
 
 

@@ -65,6 +65,11 @@ class Recorder:
         self._lock = threading.Lock()
         self._began_s = time.monotonic()
 
+    def start_clock(self) -> float:
+        """The workload begins now; returns the Unix time."""
+        self._began_s = time.monotonic()
+        return time.time()
+
     def now(self) -> float:
         return time.monotonic() - self._began_s
 
