@@ -193,12 +193,11 @@ class ChaosCluster:
         if not told:
             return Health(down=down)
         best = max(told, key=lambda document: int(document["metadata_offset"]))
-        ruler = max(told, key=lambda document: (_epoch(document), document.get("controller_id") is not None))
-        controller = ruler.get("controller_id")
+        epoch, controller = max((_ruler(document) for document in told), default=(NO_NODE, NO_NODE))
         return Health(
             offset=best["metadata_offset"],
-            controller=NO_NODE if controller is None or controller in down else controller,
-            controller_epoch=_epoch(ruler),
+            controller=NO_NODE if controller in down else controller,
+            controller_epoch=epoch,
             fenced=tuple(broker["id"] for broker in best["brokers"] if broker["fenced"]),
             down=down,
             under_replicated=best["under_replicated"],
@@ -317,8 +316,11 @@ class ChaosCluster:
         self.local.start_all()
 
 
-def _epoch(document: Mapping[str, Any]) -> int:
-    return int((document.get("quorum") or {}).get("epoch", NO_NODE))
+def _ruler(document: Mapping[str, Any]) -> tuple[int, int]:
+    """The newest epoch that a node knows of, and the controller of that epoch; -1 if it knows of none."""
+    quorum = document.get("quorum") or {}
+    leader = quorum.get("leader_id")
+    return int(quorum.get("epoch", NO_NODE)), NO_NODE if leader is None else int(leader)
 
 
 # -- disks of their own

@@ -1,5 +1,5 @@
-"""The metadata journal of a run: what became of partitions, from a stopped node's own files, with the controllers' own
-times; and which losses the faults explain by it."""
+"""The metadata journal of a run: what became of partitions, from the stopped nodes' own files, each entry at the time
+at which the first of them wrote it; and which losses the faults explain by it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,19 @@ def read_journal(
     """What became of these topics, by the longest journal of stopped nodes. `controllers`: who was seen active, by
     epoch. None: no node has one that reaches back to its cluster's first entry."""
     best: list[StoredEntry] = []
+    written_ms: dict[tuple[int, int], int] = {}
     for data in data_dirs:
         try:
-            folder = MetadataFolder(ReadOnlyDisk(), str(data))
-            entries = list(folder.entries(1))
+            entries = list(MetadataFolder(ReadOnlyDisk(), str(data)).entries(1))
         except (NoMetadataError, DamageError, FolderChangedError, OSError):
             continue  # another node's is as good
+        for entry in entries:
+            place = entry.offset, entry.epoch
+            written_ms[place] = min(entry.timestamp_ms, written_ms.get(place, entry.timestamp_ms))
         if entries and entries[0].offset == 1 and len(entries) > len(best):
             best = entries
-    return _Reader(topics, unix_began_s).read(best, controllers) if best else None
+    timed = [one._replace(timestamp_ms=written_ms[one.offset, one.epoch]) for one in best]
+    return _Reader(topics, unix_began_s).read(timed, controllers) if timed else None
 
 
 class _Reader:

@@ -149,14 +149,18 @@ class Relays:
         self.node_ports.add(port)
         return self._call(self._listen(node_id, port, clients))
 
-    def impose(self, condition: Condition, links: Iterable[Link]) -> None:
-        """Each of the links is so from when this returns; what it was before is over."""
+    def impose(self, condition: Condition, links: Iterable[Link]) -> Traffic:
+        """Each of the links is so from when this returns; what it was before is over. Returns what they all had carried
+        by then."""
+        chosen = list(links)
 
-        async def impose() -> None:
-            for link in links:
+        async def impose() -> Traffic:
+            before = self._sum(chosen)
+            for link in chosen:
                 self._become(link, condition)
+            return before
 
-        self._call(impose())
+        return self._call(impose())
 
     def cut(self, *links: Link) -> None:
         """Nothing passes any more when this returns."""
@@ -173,16 +177,20 @@ class Relays:
 
     def traffic(self, links: Iterable[Link]) -> Traffic:
         """Of all these links together."""
+        chosen = list(links)
 
         async def sums() -> Traffic:
-            parts = [self._state(link).traffic for link in links]
-            return Traffic(
-                sum(part.connections for part in parts),
-                sum(part.passed_bytes for part in parts),
-                sum(part.hurt for part in parts),
-            )
+            return self._sum(chosen)
 
         return self._call(sums())
+
+    def _sum(self, links: Iterable[Link]) -> Traffic:
+        parts = [self._state(link).traffic for link in links]
+        return Traffic(
+            sum(part.connections for part in parts),
+            sum(part.passed_bytes for part in parts),
+            sum(part.hurt for part in parts),
+        )
 
     @property
     def relayed(self) -> int:
@@ -290,7 +298,7 @@ class Relays:
                 state.traffic.passed_bytes += len(data)
                 writer.write(data)
                 await writer.drain()
-            elif writer.can_write_eof():
+            elif not writer.transport.is_closing():  # else the other way has ended with a reset
                 writer.write_eof()
 
     def _owner(self, writer: asyncio.StreamWriter) -> int | None:

@@ -69,6 +69,15 @@ TICK_S: Final = 0.2
 JOURNAL_SLACK_S: Final = 1.0
 DISK_BYTES: Final = 512 * 1024 * 1024
 """Of each node's own file system, where a fault needs one."""
+SETTINGS: Final[Mapping[str, str]] = {
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "1500",
+    "replica.lag.time.max.ms": "5000",
+}
+"""Of nodes, unless a file says otherwise: quicker than a node comes, so that runs are short, and slow enough for a busy
+host, on which an election that nothing has caused would be another fault."""
 DISK_LOSSES: Final = frozenset(("wipe", "bit-rot", "truncate"))
 OPERATIONS_SHOWN: Final = 5
 NODE_ENDED, DEFECT = "node-ended", "defect"
@@ -137,7 +146,7 @@ class _Run:
         self._cluster = ChaosCluster(
             folder / CLUSTER,
             experiment.cluster.nodes,
-            {**replication_settings(experiment.cluster.nodes), **experiment.cluster.settings},
+            {**replication_settings(experiment.cluster.nodes), **SETTINGS, **experiment.cluster.settings},
             disk_bytes=DISK_BYTES if needs_disks else None,
             seed=seed,
         )

@@ -84,7 +84,7 @@ class StarvationWatch(threading.Thread):
 
     def result(self) -> Starvation:
         busy, total = (now - began for now, began in zip(_cpu_times(), self._cpu_began, strict=True))
-        return Starvation(1000 * self._lag_s_max, self._starved_s, busy / total if total else None)
+        return Starvation(1000 * self._lag_s_max, self._starved_s, min(1.0, busy / total) if total else None)
 
 
 def _cpu_times() -> tuple[float, float]:

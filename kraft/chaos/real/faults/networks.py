@@ -40,9 +40,7 @@ class Network:
         self._before = Traffic()
 
     def begin(self) -> None:
-        relays = self.aim.cluster.relays
-        self._before = relays.traffic(self._links)
-        relays.impose(self._condition, self._links)
+        self._before = self.aim.cluster.relays.impose(self._condition, self._links)
 
     def grow(self, share: float) -> None:
         full = self._condition
