@@ -8,6 +8,7 @@
     excused                           findings that the injected faults explain
     elections, unclean_elections      new leaders, by the metadata journal
     controllers                       controllers that became active after the first
+    unavailable_ms                    the longest wait for an acknowledgement (`measures`)
 
 Each count of records is there for every topic besides: "lost_acks1(orders)". A count of losses exists only where the
 final phase read the partition, so that a run without reads counts none.

@@ -265,3 +265,12 @@ def noticed(fault: FaultEvidence, journal: Journal | None) -> tuple[float | None
     if not aimed:
         return min((one.at_s for one in journal.controllers if one.at_s >= began_s), default=None), None
     return detected_s, max(elected.values(), default=None)
+
+
+def counts_of_gaps(evidence: Evidence) -> dict[str, int]:
+    """The longest wait for an acknowledgement, "unavailable_ms", of all partitions and by topic."""
+    counts: dict[str, int] = {"unavailable_ms": 0}
+    for gap in gaps(evidence.samples, Window(0.0, evidence.ended_s)):
+        for name in ("unavailable_ms", f"unavailable_ms({gap.partition[0]})"):
+            counts[name] = max(counts.get(name, 0), round(1000 * gap.length_s))
+    return counts

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from kraft.chaos.experiments.counts import counts_of_journal
 from kraft.chaos.experiments.document import Experiment, quantity
 from kraft.chaos.experiments.evidence import Evidence, FaultEvidence, PartitionName, partitions_of
-from kraft.chaos.experiments.measures import Measured, activities, measured
+from kraft.chaos.experiments.measures import Measured, activities, counts_of_gaps, measured
 from kraft.chaos.experiments.vocabulary import PROBES
 
 Grade = Literal["held", "undecided", "violated"]
@@ -94,6 +94,7 @@ def judge(experiment: Experiment, evidence: Evidence) -> Verdict:
     counts["excused"] = max(counts.get("excused", 0), len(evidence.excused))
     if evidence.journal is not None:
         counts.update(counts_of_journal(evidence.journal))
+    counts.update(counts_of_gaps(evidence))
     case = _Case(experiment, evidence, measured(experiment, evidence), counts)
     reasons = tuple(
         Reason(rule.name, rule.part, rule.grade, text) for rule in RULES for text in rule.find(case)

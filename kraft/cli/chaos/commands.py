@@ -19,6 +19,8 @@ from kraft.cli.chaos.display import (
     tell_difference,
     verify_progress,
 )
+from kraft.cli.chaos.experiments import explain, list_experiments
+from kraft.cli.chaos.experiments import run as run_experiment
 from kraft.cli.chaos.options import (
     CaseFile,
     CaseOut,
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Whole clusters under deterministic simulation: one seed decides everything.")
 app.command()(quorum)
 app.command()(replay)
+app.command("run")(run_experiment)
+app.command("list")(list_experiments)
+app.command()(explain)
 
 
 @app.command()

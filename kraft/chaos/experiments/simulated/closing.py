@@ -51,22 +51,26 @@ def comparisons(parts: Parts) -> Iterator[ReplicaComparison]:
             yield ReplicaComparison(*name, replicas, (), -1, None, "it has no leader that runs")
             continue
         copies = {node: _copy(parts.cluster, disks, node, name, end) for node in replicas}
-        caught_up = {node: batches for node, batches in copies.items() if not end or _end(batches) >= end}
-        start = max((batches[0].base for batches in caught_up.values() if batches), default=0)
-        contents = {node: [one for one in batches if one.next > start] for node, batches in caught_up.items()}
+        problems = {
+            node: "has a flipped bit that nobody has read"
+            if parts.cluster.is_damaged(node, *name)
+            else f"does not have all of it up to {end}"
+            for node, batches in copies.items()
+            if parts.cluster.is_damaged(node, *name) or _end(batches) < end
+        }
+        sound = {node: batches for node, batches in copies.items() if node not in problems}
+        start = max((batches[0].base for batches in sound.values() if batches), default=0)
+        contents = {node: [one for one in batches if one.next > start] for node, batches in sound.items()}
         leader = contents.get(state.leader)
         differing = [node for node, batches in contents.items() if batches != leader]
-        behind = [node for node in replicas if node not in caught_up]
-        problem = "".join(
-            [
-                f"node {', '.join(map(str, differing))} has other batches than leader {state.leader}"
-                if differing
-                else "",
-                f"node {', '.join(map(str, behind))} has not all of it up to {end}" if behind else "",
-            ]
-        )
+        problems.update(dict.fromkeys(differing, f"has other batches than leader {state.leader}"))
         yield ReplicaComparison(
-            *name, replicas, tuple(caught_up), end, None if leader is None else not differing, problem
+            *name,
+            replicas,
+            tuple(sound),
+            end,
+            None if leader is None else not differing,
+            "; ".join(f"node {node} {text}" for node, text in problems.items()),
         )
 
 

@@ -40,9 +40,12 @@ from kraft.chaos.experiments.targets import (
     resolve,
 )
 from kraft.chaos.history import TopicKey
+from kraft.chaos.playable import check_playable
 from kraft.chaos.run import Observer, Outcome, Parts, run
-from kraft.chaos.scenario import NodeSpec, Scenario, TopicSpec, WorkloadSpec
+from kraft.chaos.scenario import NodeSpec, Scenario, ScenarioError, TopicSpec, WorkloadSpec
+from kraft.chaos.workload import transactional_topics
 from kraft.coordinator.groups.partitioning import group_partition
+from kraft.user_error import EXIT_USAGE, UserError
 from quorum.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from quorum.metadata.image import MetadataImage, PartitionImage
 
@@ -58,13 +61,16 @@ KINDS: Final[Mapping[str, str]] = {"group": "consumer-member"}
 
 
 def scenario_of(experiment: Experiment, seed: int) -> Scenario:
-    """The scenario of an experiment: its cluster and its clients, which never crash; no faults of its own."""
+    """The scenario of an experiment: its cluster and its clients, which never crash; no faults of its own.
+
+    Raises UserError for what the simulator does not take.
+    """
     workloads = [
         _workload(one, number * 100 + client)
         for number, one in enumerate(experiment.workload)
         for client in range(one.clients)
     ]
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         seconds=experiment.steady_s + experiment.duration_s,
         nodes=tuple(NodeSpec(number) for number in range(1, experiment.cluster.nodes + 1)),
@@ -75,6 +81,18 @@ def scenario_of(experiment: Experiment, seed: int) -> Scenario:
         workloads=tuple(workloads),
         properties=dict(experiment.cluster.settings),
     )
+    mixed = {one.topic for one in workloads if "producer" in one.kind and not one.transactional_id}
+    if shared := mixed.intersection(transactional_topics(scenario)):
+        raise UserError(
+            f"{experiment.name}: in the simulator a topic of transactions has no other producers: give those of"
+            f" {', '.join(sorted(shared))} a topic of their own",
+            EXIT_USAGE,
+        )
+    try:
+        check_playable(scenario)
+    except ScenarioError as error:
+        raise UserError(f"{experiment.name}: {error}", EXIT_USAGE) from error
+    return scenario
 
 
 def _workload(one: Workload, stream: int) -> WorkloadSpec:
@@ -131,6 +149,8 @@ class _Director(Observer):
         self._ended_s = self._now_s()
 
     def over(self, parts: Parts) -> None:
+        for strike in self._strikes:
+            self._striker.look(strike)
         self._final_reads = tuple(final_reads(parts))
         self._replicas = tuple(comparisons(parts))
 

@@ -291,14 +291,27 @@ class Strikes:
     def delay(self, strike: Strike) -> None:
         least = float(strike.planned.parameters["delay"])
         most = least + float(strike.planned.parameters.get("jitter", 0.0))
-        self._impair(strike, lambda part: Impairment(latency=Latency(least * part, most * part)))
+        self._impair(
+            strike,
+            lambda part: Impairment(latency=Latency(least * part, most * part)),
+            lambda now: f"take {now.latency.min_s:g} to {now.latency.max_s:g} s",
+        )
 
     def throttle(self, strike: Strike) -> None:
         rate = float(strike.planned.parameters["rate"])
-        self._impair(strike, lambda part: Impairment(bytes_per_s=rate / max(part, 1 / RAMP_STAGES)))
+        self._impair(
+            strike,
+            lambda part: Impairment(bytes_per_s=rate / part),
+            lambda now: f"carry at most {now.bytes_per_s:g} bytes/s",
+        )
 
-    def _impair(self, strike: Strike, impairment_at: Callable[[float], Impairment]) -> None:
-        """`impairment_at`: the impairment at a part of its full size."""
+    def _impair(
+        self,
+        strike: Strike,
+        impairment_at: Callable[[float], Impairment],
+        told: Callable[[Impairment], str],
+    ) -> None:
+        """`impairment_at`: the impairment at a part of its full size, above 0."""
         context, links, ramp_s = self._context, self._links(strike), strike.planned.ramp_s
         network = context.simulation.network
         now: list[Impairment] = []
@@ -314,7 +327,7 @@ class Strikes:
         def grow(stage: int) -> None:
             if strike.ended_s is None and not context.is_over:
                 change(impairment_at(stage / RAMP_STAGES))
-                strike.saw(f"{len(links)} links are impaired: {now[0]}")
+                strike.saw(f"{len(links)} links {told(now[0])}")
                 if stage < RAMP_STAGES:
                     context.simulation.call_later(ramp_s / RAMP_STAGES, grow, stage + 1)
 
