@@ -86,18 +86,25 @@ Say = Callable[[str], None]
 
 
 def play(
-    experiment: Experiment, seed: int, *, say: Say = lambda _: None, base: Path | None = None
+    experiment: Experiment,
+    seed: int,
+    out: Path | None = None,
+    on_time: Callable[[float], None] = lambda _: None,
+    *,
+    say: Say = lambda _: None,
+    base: Path | None = None,
 ) -> Evidence:
-    """Plays the experiment on this host. `say` is told what happens; `base` is where runs have their folders. Raises
-    UserError if this host cannot play it."""
+    """Plays the experiment on this host. `out` is a folder for the nodes' logs; `on_time` is told now and then how many
+    seconds ago the workload began, and `say` what happens; `base` is where runs have their folders. Raises UserError
+    if this host cannot play it."""
     if refused := refusals(experiment):
         raise UserError("; ".join(dict.fromkeys(refused)))
     with _terminable(), run_folder(default_base() if base is None else base) as folder:
-        run = _Run(experiment, seed, folder, say)
+        run = _Run(experiment, seed, folder, on_time, say)
         try:
             return run.play()
         finally:
-            run.close()
+            run.close(out)
 
 
 @contextlib.contextmanager
@@ -129,10 +136,13 @@ class _Findings:
 
 
 class _Run:
-    def __init__(self, experiment: Experiment, seed: int, folder: Path, say: Say) -> None:
+    def __init__(
+        self, experiment: Experiment, seed: int, folder: Path, on_time: Callable[[float], None], say: Say
+    ) -> None:
         self._experiment = experiment
         self._seed = seed
         self._folder = folder
+        self._on_time = on_time
         self._say = say
         self._starvation = StarvationWatch()
         self._topics = {topic.name: topic.partitions for topic in experiment.cluster.topics}
@@ -151,8 +161,8 @@ class _Run:
             seed=seed,
         )
 
-    def close(self) -> None:
-        """Ends whatever goes on."""
+    def close(self, logs_to: Path | None) -> None:
+        """Ends whatever goes on, and keeps the nodes' logs."""
         self._starvation.stopping.set()
         if self._watch is not None:
             self._watch.stopping.set()
@@ -161,6 +171,9 @@ class _Run:
         if self._clients is not None:
             self._clients.stop()
         self._cluster.close()
+        if logs_to is not None:
+            for node in self._cluster.node_ids:
+                (logs_to / f"node-{node}.log").write_text(self._cluster.log_text(node))
 
     def play(self) -> Evidence:
         self._starvation.start()
@@ -234,6 +247,7 @@ class _Run:
         healing_until_s: float | None = None
         while not self._aborted:
             now_s = recorder.now()
+            self._on_time(now_s)
             if method.is_over and self._healed_s is None:
                 healing_until_s = healing_until_s or now_s + WHOLE_S
                 if not watch.look().ailments:

@@ -70,7 +70,7 @@ class StarvationWatch(threading.Thread):
         self.stopping = threading.Event()
         self._lag_s_max = 0.0
         self._starved_s = 0.0
-        self._cpu_began = _cpu_times()
+        self._cpu_began = cpu_times()
 
     def run(self) -> None:
         before_s = time.monotonic()
@@ -83,11 +83,11 @@ class StarvationWatch(threading.Thread):
                 self._starved_s += lag_s
 
     def result(self) -> Starvation:
-        busy, total = (now - began for now, began in zip(_cpu_times(), self._cpu_began, strict=True))
+        busy, total = (now - began for now, began in zip(cpu_times(), self._cpu_began, strict=True))
         return Starvation(1000 * self._lag_s_max, self._starved_s, min(1.0, busy / total) if total else None)
 
 
-def _cpu_times() -> tuple[float, float]:
+def cpu_times() -> tuple[float, float]:
     """Of all CPUs since the host started: busy and all, in seconds."""
     first = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     ticks = [int(one) for one in first]
