@@ -20,8 +20,8 @@ from kraft.chaos.real.cluster import ChaosCluster
 from kraft.chaos.real.faults import FAULTS, Aim, Fault, Proof
 from kraft.user_error import UserError
 
-NOBODY_WITHIN_S: Final = 5.0
-"""How long a fault waits until somebody has the role that it is aimed at."""
+NOBODY_WITHIN_S: Final = 20.0
+"""How long a fault waits until somebody has the role that it is aimed at: a node needs seconds to come back."""
 LOOK_EVERY_S: Final = 0.1
 RAMP_STAGES: Final = 10
 PROOF_BEFORE_END_S: Final = 0.5

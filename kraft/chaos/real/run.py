@@ -71,9 +71,9 @@ DISK_BYTES: Final = 512 * 1024 * 1024
 """Of each node's own file system, where a fault needs one."""
 SETTINGS: Final[Mapping[str, str]] = {
     "broker.heartbeat.interval.ms": "500",
-    "broker.session.timeout.ms": "3000",
-    "controller.quorum.election.timeout.ms": "500",
-    "controller.quorum.fetch.timeout.ms": "1500",
+    "broker.session.timeout.ms": "4000",
+    "controller.quorum.election.timeout.ms": "800",
+    "controller.quorum.fetch.timeout.ms": "2500",
     "replica.lag.time.max.ms": "5000",
 }
 """Of nodes, unless a file says otherwise: quicker than a node comes, so that runs are short, and slow enough for a busy
