@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 from kraft.chaos.experiments.document import DURATION_MAX_S, Experiment
 from kraft.chaos.experiments.evidence import Evidence
 from kraft.chaos.experiments.vocabulary import SIM
 from kraft.chaos.pool import run_isolated
+from kraft.chaos.report import commit_of_checkout
 from kraft.user_error import EXIT_USAGE, UserError
 
 OnTime = Callable[[float], None]
@@ -38,7 +42,25 @@ def lasting(experiment: Experiment, duration_s: float) -> Experiment:
 
 
 def play_on(backend: str, experiment: Experiment, seed: int, out: Path, on_time: OnTime) -> Evidence:
-    """Plays it. Raises UserError for what this machine lacks. `out`: the run's folder, for a real run's logs."""
+    """Plays it, and notes where. Raises UserError for what this machine lacks. `out`: the folder of the run, for the
+    logs of a real one."""
+    evidence = _played(backend, experiment, seed, out, on_time)
+    return replace(evidence, environment={**environment(), **evidence.environment})
+
+
+def environment() -> dict[str, str]:
+    """What this program and this machine are."""
+    commit, is_modified = commit_of_checkout()
+    return {
+        "kraft": version("kraft"),
+        "commit": f"{commit}, modified" if is_modified else commit,
+        "python": platform.python_version(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "cores": str(len(os.sched_getaffinity(0))),
+    }
+
+
+def _played(backend: str, experiment: Experiment, seed: int, out: Path, on_time: OnTime) -> Evidence:
     if backend == SIM:
         from kraft.chaos.experiments.simulated import play, scenario_of
 

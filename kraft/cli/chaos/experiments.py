@@ -76,7 +76,12 @@ def run(
     with ends_like_ctrl_c():
         evidence = play_on(world, experiment, seed, folder, lambda _: None)
     options = ["--backend", world, "--seed", str(seed), *(["--duration", duration] if duration else [])]
-    done = Run(experiment, evidence, judge(experiment, evidence), shlex.join(["kraft", "chaos", "run", name, *options]))
+    done = Run(
+        experiment,
+        evidence,
+        judge(experiment, evidence),
+        shlex.join(["kraft", "chaos", "run", name, *options]),
+    )
     page = write_report(folder, done)
     if as_json:
         print_json(document(done, str(page)))
@@ -157,7 +162,13 @@ def explanation(experiment: Experiment, name: str) -> list[str]:
 
 def _workload_details(one: Any) -> str:
     acks = {0: ", acks=0", 1: ", acks=1", -1: ""}[one.acks]
-    who = f", group {one.group}" if one.group else f", id {one.transactional_id}" if one.transactional_id else ""
+    who = (
+        f", group {one.group}"
+        if one.group
+        else f", id {one.transactional_id}"
+        if one.transactional_id
+        else ""
+    )
     return f"{acks}{who}: {one.command}" if one.command else f"{acks}{who}, {one.rate:g}/s"
 
 
@@ -172,7 +183,9 @@ def _folded(text: str, by: int) -> list[str]:
     prefix = " " * by
     lines = []
     for paragraph in text.split("\n\n"):
-        folded = fill(" ".join(paragraph.split()), COLUMNS - by, break_long_words=False, subsequent_indent=prefix)
+        folded = fill(
+            " ".join(paragraph.split()), COLUMNS - by, break_long_words=False, subsequent_indent=prefix
+        )
         lines += indent(folded, prefix).splitlines()
     return lines
 
@@ -197,7 +210,10 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        fail(f"cannot make the folder {folder} for the report: {error.strerror}; name another with --out", EXIT_USAGE)
+        fail(
+            f"cannot make the folder {folder} for the report: {error.strerror}; name another with --out",
+            EXIT_USAGE,
+        )
 
 
 def _print(done: Run, page: Path) -> None:

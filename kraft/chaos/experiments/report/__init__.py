@@ -22,7 +22,9 @@ def write_report(folder: Path, run: Run) -> Path:
     of the page. Raises OSError."""
     path = folder / PAGE
     path.write_text(page(run), encoding="utf-8")
-    (folder / "report.json").write_text(json.dumps(document(run, str(path)), indent=1) + "\n", encoding="utf-8")
+    (folder / "report.json").write_text(
+        json.dumps(document(run, str(path)), indent=1) + "\n", encoding="utf-8"
+    )
     (folder / "junit.xml").write_text(junit(run), encoding="utf-8")
     (folder / "experiment.yaml").write_text(run.experiment.text, encoding="utf-8")
     return path

@@ -45,7 +45,8 @@ def document(run: Run, report: str) -> dict[str, Any]:
         "doubled": counts.get("doubled", 0),
         "counts": dict(sorted(counts.items())),
         "reasons": [
-            {"rule": one.rule, "part": one.part, "grade": one.grade, "text": one.text} for one in verdict.reasons
+            {"rule": one.rule, "part": one.part, "grade": one.grade, "text": one.text}
+            for one in verdict.reasons
         ],
         "probes": [
             {
@@ -165,7 +166,9 @@ def junit(run: Run) -> str:
     )
     failures = errors = 0
     for rule in RULES:
-        case = ET.SubElement(suite, "testcase", classname=run.experiment.name, name=f"{rule.part}: {rule.name}")
+        case = ET.SubElement(
+            suite, "testcase", classname=run.experiment.name, name=f"{rule.part}: {rule.name}"
+        )
         texts = [one.text for one in verdict.reasons if one.rule == rule.name]
         if texts and not verdict.as_expected:
             is_failure = rule.grade == "violated"

@@ -119,15 +119,12 @@ class Strikes:
         """The bit flips when the node is down."""
         self._down(strike, self._context.cluster.stop_node, "stopped in order", lambda: self._flip(strike))
         started = strike.heal_probe
-        storages = [self._context.host(node).storage for node in strike.nodes]
+        is_damaged = self._context.cluster.is_damaged
 
         def is_repaired() -> str:
             said = started() if started is not None else ""
-            return (
-                f"{said}; its copy was replaced"
-                if said and not any(one.is_rotten("/") for one in storages)
-                else ""
-            )
+            rotten = any(is_damaged(node, *name) for node in strike.nodes for name in strike.partitions)
+            return f"{said}; its copy was replaced" if said and not rotten else ""
 
         strike.heal_probe = is_repaired
 
