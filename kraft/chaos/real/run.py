@@ -228,7 +228,9 @@ class _Run:
         )
         for kind, keys in kinds:
             for key in sorted(keys):  # the first question makes the internal topic
-                self._cluster.await_that(lambda _, kind=kind, key=key: self._cluster.coordinator(kind, key) > 0, START_S)
+                self._cluster.await_that(
+                    lambda _, kind=kind, key=key: self._cluster.coordinator(kind, key) > 0, START_S
+                )
         self._await_whole()
 
     def _await_whole(self) -> None:
@@ -270,7 +272,10 @@ class _Run:
             return ""
         history = History(operations=list(recorder.history.operations))
         samples, window = samples_of(history), Window(self._experiment.steady_s, now_s)
-        told = (_left(abort, measure(abort.probe.name, samples, watch.readings, window)) for abort in self._experiment.aborts)
+        told = (
+            _left(abort, measure(abort.probe.name, samples, watch.readings, window))
+            for abort in self._experiment.aborts
+        )
         return next((text for text in told if text), "")
 
     # -- after
@@ -295,9 +300,7 @@ class _Run:
         self._say("the nodes are stopped in order, and their replicas compared")
         self._cluster.local.stop_all()
         data_dirs = {node: self._cluster.data_dir(node) for node in self._cluster.node_ids}
-        ends = {
-            (one.topic, one.partition): one.log_end for one in found.final_reads or () if not one.problem
-        }
+        ends = {(one.topic, one.partition): one.log_end for one in found.final_reads or () if not one.problem}
         found.replicas = None if replicas is None else compare(data_dirs, replicas, ends)
         found.journal = read_journal(data_dirs.values(), self._topics, watch.controllers, unix_began_s)
         return found
@@ -329,7 +332,11 @@ class _Run:
         texts = {node: self._cluster.log_text(node) for node in self._cluster.node_ids}
         anomalies += [Anomaly(DEFECT, text) for text in defects(texts.items())]
         anomalies += [
-            Anomaly(NODE_ENDED, f"node {node} ended, and no fault had struck it: {self._cluster.local.log_tail(node)}", at_s=at_s)
+            Anomaly(
+                NODE_ENDED,
+                f"node {node} ended, and no fault had struck it: {self._cluster.local.log_tail(node)}",
+                at_s=at_s,
+            )
             for node, at_s in watch.ended.items()
         ]
         return Evidence(
@@ -363,7 +370,9 @@ def _left(abort: Abort, measured: tuple[float | None, str]) -> str:
     value, text = measured
     if value is None or abort.probe.holds(value):
         return ""
-    return f"{abort.probe.name} was {value:g}, and may be {abort.probe.tolerance} ({text})".removesuffix(" ()")
+    return f"{abort.probe.name} was {value:g}, and may be {abort.probe.tolerance} ({text})".removesuffix(
+        " ()"
+    )
 
 
 def _checked(fault: FaultEvidence, experiment: Experiment, journal: Journal | None) -> FaultEvidence:
@@ -385,11 +394,18 @@ def _excuse(
         if fault.name in DISK_LOSSES and fault.began_s is not None
         for node in fault.nodes
     ]
-    names = {recorder.key(topic, number): (topic, number) for topic, count in recorder.partitions.items() for number in range(count)}
+    names = {
+        recorder.key(topic, number): (topic, number)
+        for topic, count in recorder.partitions.items()
+        for number in range(count)
+    }
     acknowledged: dict[tuple[TopicKey, Value], float] = {}
     if losses and journal is not None:
         acknowledged = {
-            (one.key, value): one.completed_s for one in recorder.history.operations if one.key for value in one.values
+            (one.key, value): one.completed_s
+            for one in recorder.history.operations
+            if one.key
+            for value in one.values
         }
 
     def is_excused(key: TopicKey, offset: int, value: Value) -> bool:
@@ -409,7 +425,9 @@ def _anomalies(report: Report, history: History) -> Iterator[Anomaly]:
 def _told(one: Operation) -> str:
     """An operation in words."""
     where = f"{one.topic}-{one.key[1]}" if one.key else one.topic
-    what = ", ".join(value.decode(errors="replace") for value in one.values[:2]) or f"{len(one.records)} records"
+    what = (
+        ", ".join(value.decode(errors="replace") for value in one.values[:2]) or f"{len(one.records)} records"
+    )
     end = f"{one.status.value} at {one.completed_s:.3f} s" if one.completed_s >= 0 else "without an end"
     offset = f", offset {one.base_offset}" if one.base_offset >= 0 else ""
     return f"{one.process}: {one.kind.value} {where} {what} at {one.invoked_s:.3f} s: {end}{offset} {one.error}".rstrip()
@@ -418,7 +436,8 @@ def _told(one: Operation) -> str:
 def _undecided(report: Report, experiment: Experiment) -> str:
     """Why the history proves nothing. One without acks=all, by the file's own wish, has nothing that is judged."""
     promises_nothing = not any(
-        one.kind in ("idempotent-producer", "transactional-producer", "command") or (one.kind == "producer" and one.acks == -1)
+        one.kind in ("idempotent-producer", "transactional-producer", "command")
+        or (one.kind == "producer" and one.acks == -1)
         for one in experiment.workload
     )
     return "" if promises_nothing and report.counts.get("records read") else report.undecided

@@ -129,15 +129,11 @@ class CpuPressure:
             burner.wait()
 
     def heal_proof(self) -> Proof:
-        gone = until(
-            lambda: all(burner.poll() is not None for burner in self._burners), self.aim.stopped
-        )
+        gone = until(lambda: all(burner.poll() is not None for burner in self._burners), self.aim.stopped)
         return Proof(gone, f"{len(self._burners)} processes are gone")
 
 
-def start_helper(
-    folder: Path, name: str, command: list[str], **options: object
-) -> subprocess.Popen[bytes]:
+def start_helper(folder: Path, name: str, command: list[str], **options: object) -> subprocess.Popen[bytes]:
     """Starts a process beside the nodes, in a group of its own, and notes it for whoever cleans up after this run."""
     process = subprocess.Popen(
         command,

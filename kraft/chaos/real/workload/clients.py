@@ -41,7 +41,13 @@ class Clients:
     """The clients of one run."""
 
     def __init__(
-        self, experiment: Experiment, bootstrap: str, recorder: Recorder, seed: int, folder: Path, helpers: Path
+        self,
+        experiment: Experiment,
+        bootstrap: str,
+        recorder: Recorder,
+        seed: int,
+        folder: Path,
+        helpers: Path,
     ) -> None:
         self._experiment = experiment
         self._bootstrap = bootstrap

@@ -129,7 +129,9 @@ def _enter(said: Mapping[str, Any], recorder: Recorder, unix_began_s: float) -> 
     if not 0 <= partition < recorder.partitions.get(topic, 0):
         raise ValueError(f"the cluster has no partition {topic}-{partition}")
     is_send = {"send": True, "poll": False}[said["op"]]
-    status = {"ok": OperationStatus.OK, "fail": OperationStatus.FAIL, "info": OperationStatus.INFO}[said["status"]]
+    status = {"ok": OperationStatus.OK, "fail": OperationStatus.FAIL, "info": OperationStatus.INFO}[
+        said["status"]
+    ]
     began_s, ended_s = (float(said[key]) - unix_began_s for key in ("began", "ended"))
     acks = int(said.get("acks", -1))
     if acks not in (-1, 0, 1):
@@ -155,5 +157,3 @@ def _enter(said: Mapping[str, Any], recorder: Recorder, unix_began_s: float) -> 
         next_offset=int(said.get("next", -1)),
         error=str(said.get("error", "")),
     )
-
-

@@ -269,7 +269,11 @@ class _Final:
                 return position, f"the read stands at offset {position} of {end}"
             began_s = self._recorder.now()
             messages = self._consumer.consume(POLL_RECORDS_MAX, POLL_S)
-            ends = [one.offset() for one in messages if one.error() and one.error().code() == KafkaError._PARTITION_EOF]
+            ends = [
+                one.offset()
+                for one in messages
+                if one.error() and one.error().code() == KafkaError._PARTITION_EOF
+            ]
             is_at_end = bool(ends)
             records = _by_partition(one for one in messages if one.error() is None).get(self._name, [])
             next_offset = max([position, *(offset + 1 for offset, _ in records), *ends])
@@ -283,7 +287,12 @@ class _Final:
         return position, ""
 
     def _enter(
-        self, process: str, began_s: float, position: int, records: Sequence[tuple[int, bytes]], next_offset: int
+        self,
+        process: str,
+        began_s: float,
+        position: int,
+        records: Sequence[tuple[int, bytes]],
+        next_offset: int,
     ) -> None:
         recorder = self._recorder
         if self._isolation == COMMITTED:

@@ -21,7 +21,12 @@ from kraft.chaos.transaction_history import Transaction, TransactionEnd, Write
 OUTSTANDING_MAX: Final = 2_000
 """Records without an outcome; with so many a producer waits."""
 NEVER_SENT: Final = frozenset(
-    (KafkaError._PURGE_QUEUE, KafkaError._QUEUE_FULL, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+    (
+        KafkaError._PURGE_QUEUE,
+        KafkaError._QUEUE_FULL,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    )
 )
 PRODUCER: Final[dict[str, Any]] = {
     "linger.ms": 2,

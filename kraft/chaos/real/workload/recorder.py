@@ -84,7 +84,14 @@ class Recorder:
     # -- sends
 
     def send(
-        self, process: str, topic: str, partition: int, values: Sequence[bytes], *, acks: int, idempotent: bool
+        self,
+        process: str,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes],
+        *,
+        acks: int,
+        idempotent: bool,
     ) -> Operation:
         """A send begins."""
         with self._lock:
@@ -99,7 +106,9 @@ class Recorder:
                 values=values,
             )
 
-    def sent(self, operation: Operation, status: OperationStatus, base_offset: int = -1, error: str = "") -> None:
+    def sent(
+        self, operation: Operation, status: OperationStatus, base_offset: int = -1, error: str = ""
+    ) -> None:
         """A send ends; base_offset -1: nobody told."""
         with self._lock:
             History.complete(operation, status, self.now(), base_offset=base_offset, error=error)
