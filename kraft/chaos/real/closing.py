@@ -37,7 +37,9 @@ class _Copy:
 
 
 def compare(
-    data_dirs: Mapping[int, Path], replicas: Mapping[PartitionName, tuple[int, ...]], ends: Mapping[PartitionName, int]
+    data_dirs: Mapping[int, Path],
+    replicas: Mapping[PartitionName, tuple[int, ...]],
+    ends: Mapping[PartitionName, int],
 ) -> tuple[ReplicaComparison, ...]:
     """The copies of partitions on these nodes' disks, batch by batch, below each partition's end. Segments may begin
     anywhere."""
@@ -61,9 +63,13 @@ def _compared(
         node: tuple(one for one in copy.batches if one[1] > start) for node, copy in caught_up.items()
     }
     first = next(iter(contents), None)
-    differing = [node for node, batches in contents.items() if first is not None and batches != contents[first]]
+    differing = [
+        node for node, batches in contents.items() if first is not None and batches != contents[first]
+    ]
     told = [f"node {node}: {text}" for node, text in damaged.items()]
-    told += [f"node {node} has {folder} up to {copies[node].end} of {end}" for node in behind if node in copies]
+    told += [
+        f"node {node} has {folder} up to {copies[node].end} of {end}" for node in behind if node in copies
+    ]
     told += [
         f"node {node} and node {first} differ in {folder} from offset {_differs_at(contents[node], contents[first])} on"
         for node in differing
@@ -87,7 +93,9 @@ def _copy(folder: Path, end: int) -> _Copy:
             with closing(disk.open(str(path))) as file:
                 for one in SegmentReader(file).batches():
                     if not isinstance(one, StoredBatch):
-                        return _Copy(tuple(batches), f"{folder.name}/{path.name}, byte {one.position}: {one.reason}")
+                        return _Copy(
+                            tuple(batches), f"{folder.name}/{path.name}, byte {one.position}: {one.reason}"
+                        )
                     header = one.header
                     if header.base_offset >= end:
                         return _Copy(tuple(batches))

@@ -80,7 +80,9 @@ def put_behind_relays(local: LocalCluster, relays: Relays, *, clients: bool) -> 
     nodes = local.spec().nodes
     taken = {port for n in nodes for port in (n.client_port, n.controller_port, n.http_port)}
     voters = [f"{n.id}@127.0.0.1:{relays.relay(n.id, n.controller_port)}" for n in nodes]
-    dialled = {n.id: relays.relay(n.id, n.client_port, clients=True) if clients else n.client_port for n in nodes}
+    dialled = {
+        n.id: relays.relay(n.id, n.client_port, clients=True) if clients else n.client_port for n in nodes
+    }
     for node, port in zip(nodes, free_ports(len(nodes), avoid=taken), strict=True):
         listeners = (
             f"PLAINTEXT://127.0.0.1:{node.client_port},REPLICATION://127.0.0.1:{port}"
@@ -100,9 +102,6 @@ def put_behind_relays(local: LocalCluster, relays: Relays, *, clients: bool) -> 
         lines = dict(line.split("=", 1) for line in file.read_text().splitlines())
         file.write_text("".join(f"{key}={value}\n" for key, value in {**lines, **changes}.items()))
     return dialled
-
-
-    """What the kernel says of the nodes' processes."""
 
 
 class ChaosCluster:
@@ -173,7 +172,9 @@ class ChaosCluster:
 
     def answering(self) -> list[int]:
         """The nodes that have a process that runs."""
-        return [node for node in self.node_ids if self.local.pid(node) is not None and not self.is_paused(node)]
+        return [
+            node for node in self.node_ids if self.local.pid(node) is not None and not self.is_paused(node)
+        ]
 
     def bypasses(self) -> list[str]:
         """Connections that clients or nodes made around the relays since the cluster was configured, in words."""
@@ -329,7 +330,9 @@ def _ruler(document: Mapping[str, Any]) -> tuple[int, int]:
 def mount_disk(directory: Path, size_bytes: int) -> None:
     """A file system of a size of its own, in memory. Raises UserError where that cannot be."""
     if os.geteuid() != 0:
-        raise UserError("a disk of its own for each node (tmpfs) needs root; run as root, or leave `disk` out")
+        raise UserError(
+            "a disk of its own for each node (tmpfs) needs root; run as root, or leave `disk` out"
+        )
     directory.mkdir(parents=True, exist_ok=True)
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=0700", "kraft-chaos", str(directory)],

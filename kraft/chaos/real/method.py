@@ -154,7 +154,9 @@ class Method:
                     return None
 
     def _earlier(self) -> Mapping[int, tuple[int, ...]]:
-        return {one.number + 1: one.evidence.nodes for one in self._strikes if one.evidence.began_s is not None}
+        return {
+            one.number + 1: one.evidence.nodes for one in self._strikes if one.evidence.began_s is not None
+        }
 
     def _view(self) -> MetadataView:
         workload = self._experiment.workload

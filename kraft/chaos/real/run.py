@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -43,9 +44,9 @@ from kraft.chaos.experiments.evidence import (
 )
 from kraft.chaos.experiments.measures import Window, measure
 from kraft.chaos.experiments.targets import check_by_journal
-from kraft.chaos.history import History, Operation, TopicKey, Value
+from kraft.chaos.history import History, Operation, OperationStatus, TopicKey, Value
 from kraft.chaos.real.closing import compare, defects, log_lines
-from kraft.chaos.real.cluster import ChaosCluster, NotWholeError
+from kraft.chaos.real.cluster import NO_NODE, ChaosCluster, Health, NotWholeError
 from kraft.chaos.real.faults import DISK_FAULTS, refusals
 from kraft.chaos.real.folders import CLUSTER, HELPERS, default_base, run_folder
 from kraft.chaos.real.journal import DiskLoss, is_explained, read_journal
@@ -65,6 +66,7 @@ WHOLE_S: Final = 60.0
 SETTLE_S: Final = 3.0
 """The workload goes on for so long when all is whole again: what is after the faults is measured in it."""
 FINAL_S: Final = 60.0
+BEGUN_S: Final = 20.0
 TICK_S: Final = 0.2
 JOURNAL_SLACK_S: Final = 1.0
 DISK_BYTES: Final = 512 * 1024 * 1024
@@ -186,21 +188,23 @@ class _Run:
             self._experiment, self._cluster.bootstrap, recorder, self._seed, self._folder, helpers
         )
         clients.prepare()
-        unix_began_s = recorder.start_clock()
         self._watch = watch = ClusterWatch(self._cluster, recorder.now)
         self._method = method = Method(
             self._experiment, self._cluster, recorder.now, self._seed, helpers, self._say
         )
         watch.may_be_down = method.struck
         clients.start(self._experiment.steady_s + self._experiment.duration_s)
+        self._await_begun(clients)
+        recorder.begin_now()
         watch.start()
         method.start()
         self._say("the workload runs; the steady state is watched")
         self._go_on(recorder, method, watch)
         clients.stop()
         self._ended_s = recorder.now()
-        found = self._close_books(recorder, clients, watch, unix_began_s)
-        return self._evidence(recorder, method, watch, found, unix_began_s)
+        found = self._close_books(recorder, clients, watch)
+        recorder.finish()
+        return self._evidence(recorder, method, watch, found)
 
     # -- before
 
@@ -228,8 +232,11 @@ class _Run:
         )
         for kind, keys in kinds:
             for key in sorted(keys):  # the first question makes the internal topic
-                self._cluster.await_that(lambda _, kind=kind, key=key: self._cluster.coordinator(kind, key) > 0, START_S)
+                self._cluster.await_that(partial(self._is_coordinated, kind, key), START_S)
         self._await_whole()
+
+    def _is_coordinated(self, kind: CoordinatorType, key: str, _health: Health) -> bool:
+        return self._cluster.coordinator(kind, key) != NO_NODE
 
     def _await_whole(self) -> None:
         """Raises UserError."""
@@ -237,6 +244,13 @@ class _Run:
             self._cluster.await_whole(START_S)
         except NotWholeError as error:
             raise UserError(f"the cluster does not become whole before the experiment: {error}") from error
+
+    def _await_begun(self, clients: Clients) -> None:
+        """Clients need a moment, more on a busy host: the steady state begins when all partitions acknowledge. Where that
+        takes too long the run goes on, and its probes tell."""
+        end_s = time.monotonic() + BEGUN_S
+        while not clients.have_begun() and time.monotonic() < end_s:
+            time.sleep(TICK_S)
 
     # -- during
 
@@ -269,21 +283,22 @@ class _Run:
         if now_s < self._experiment.steady_s or not self._experiment.aborts:
             return ""
         history = History(operations=list(recorder.history.operations))
-        samples, window = samples_of(history), Window(self._experiment.steady_s, now_s)
-        told = (_left(abort, measure(abort.probe.name, samples, watch.readings, window)) for abort in self._experiment.aborts)
+        samples, window = samples_of(history, recorder.origin_s), Window(self._experiment.steady_s, now_s)
+        told = (
+            _left(abort, measure(abort.probe.name, samples, watch.readings, window))
+            for abort in self._experiment.aborts
+        )
         return next((text for text in told if text), "")
 
     # -- after
 
-    def _close_books(
-        self, recorder: Recorder, clients: Clients, watch: ClusterWatch, unix_began_s: float
-    ) -> _Findings:
+    def _close_books(self, recorder: Recorder, clients: Clients, watch: ClusterWatch) -> _Findings:
         self._say("the workload has ended; a fresh client reads everything")
         found = _Findings()
         with contextlib.suppress(UserError):  # it is not healed, and the evidence says so
             self._cluster.restore()
         clients.join()
-        found.commands = clients.commands(unix_began_s)
+        found.commands = clients.commands()
         found.final_reads = read_finally(
             self._cluster.bootstrap, recorder, transactional_topics(self._experiment), FINAL_S
         )
@@ -295,11 +310,11 @@ class _Run:
         self._say("the nodes are stopped in order, and their replicas compared")
         self._cluster.local.stop_all()
         data_dirs = {node: self._cluster.data_dir(node) for node in self._cluster.node_ids}
-        ends = {
-            (one.topic, one.partition): one.log_end for one in found.final_reads or () if not one.problem
-        }
+        ends = {(one.topic, one.partition): one.log_end for one in found.final_reads or () if not one.problem}
         found.replicas = None if replicas is None else compare(data_dirs, replicas, ends)
-        found.journal = read_journal(data_dirs.values(), self._topics, watch.controllers, unix_began_s)
+        found.journal = read_journal(
+            data_dirs.values(), self._topics, watch.controllers, recorder.unix_origin_s
+        )
         return found
 
     def _replicas(self) -> dict[PartitionName, tuple[int, ...]] | None:
@@ -312,7 +327,7 @@ class _Run:
     # -- evidence
 
     def _evidence(
-        self, recorder: Recorder, method: Method, watch: ClusterWatch, found: _Findings, unix_began_s: float
+        self, recorder: Recorder, method: Method, watch: ClusterWatch, found: _Findings
     ) -> Evidence:
         faults = tuple(_checked(one, self._experiment, found.journal) for one in method.evidence())
         history = recorder.history
@@ -329,7 +344,11 @@ class _Run:
         texts = {node: self._cluster.log_text(node) for node in self._cluster.node_ids}
         anomalies += [Anomaly(DEFECT, text) for text in defects(texts.items())]
         anomalies += [
-            Anomaly(NODE_ENDED, f"node {node} ended, and no fault had struck it: {self._cluster.local.log_tail(node)}", at_s=at_s)
+            Anomaly(
+                NODE_ENDED,
+                f"node {node} ended, and no fault had struck it: {self._cluster.local.log_tail(node)}",
+                at_s=at_s,
+            )
             for node, at_s in watch.ended.items()
         ]
         return Evidence(
@@ -353,7 +372,7 @@ class _Run:
             bypasses=tuple(watch.bypasses),
             commands=found.commands,
             aborted=self._aborted or next(iter(recorder.problems), ""),
-            logs=log_lines(texts, unix_began_s, recorder.now()),
+            logs=log_lines(texts, recorder.unix_origin_s, recorder.now()),
             environment=_environment(),
         )
 
@@ -363,7 +382,9 @@ def _left(abort: Abort, measured: tuple[float | None, str]) -> str:
     value, text = measured
     if value is None or abort.probe.holds(value):
         return ""
-    return f"{abort.probe.name} was {value:g}, and may be {abort.probe.tolerance} ({text})".removesuffix(" ()")
+    return f"{abort.probe.name} was {value:g}, and may be {abort.probe.tolerance} ({text})".removesuffix(
+        " ()"
+    )
 
 
 def _checked(fault: FaultEvidence, experiment: Experiment, journal: Journal | None) -> FaultEvidence:
@@ -385,11 +406,18 @@ def _excuse(
         if fault.name in DISK_LOSSES and fault.began_s is not None
         for node in fault.nodes
     ]
-    names = {recorder.key(topic, number): (topic, number) for topic, count in recorder.partitions.items() for number in range(count)}
+    names = {
+        recorder.key(topic, number): (topic, number)
+        for topic, count in recorder.partitions.items()
+        for number in range(count)
+    }
     acknowledged: dict[tuple[TopicKey, Value], float] = {}
     if losses and journal is not None:
         acknowledged = {
-            (one.key, value): one.completed_s for one in recorder.history.operations if one.key for value in one.values
+            (one.key, value): one.completed_s
+            for one in recorder.history.operations
+            if one.key
+            for value in one.values
         }
 
     def is_excused(key: TopicKey, offset: int, value: Value) -> bool:
@@ -409,8 +437,14 @@ def _anomalies(report: Report, history: History) -> Iterator[Anomaly]:
 def _told(one: Operation) -> str:
     """An operation in words."""
     where = f"{one.topic}-{one.key[1]}" if one.key else one.topic
-    what = ", ".join(value.decode(errors="replace") for value in one.values[:2]) or f"{len(one.records)} records"
-    end = f"{one.status.value} at {one.completed_s:.3f} s" if one.completed_s >= 0 else "without an end"
+    what = (
+        ", ".join(value.decode(errors="replace") for value in one.values[:2]) or f"{len(one.records)} records"
+    )
+    end = (
+        f"{one.status.value} at {one.completed_s:.3f} s"
+        if one.status is not OperationStatus.PENDING
+        else "without an end"
+    )
     offset = f", offset {one.base_offset}" if one.base_offset >= 0 else ""
     return f"{one.process}: {one.kind.value} {where} {what} at {one.invoked_s:.3f} s: {end}{offset} {one.error}".rstrip()
 
@@ -418,7 +452,8 @@ def _told(one: Operation) -> str:
 def _undecided(report: Report, experiment: Experiment) -> str:
     """Why the history proves nothing. One without acks=all, by the file's own wish, has nothing that is judged."""
     promises_nothing = not any(
-        one.kind in ("idempotent-producer", "transactional-producer", "command") or (one.kind == "producer" and one.acks == -1)
+        one.kind in ("idempotent-producer", "transactional-producer", "command")
+        or (one.kind == "producer" and one.acks == -1)
         for one in experiment.workload
     )
     return "" if promises_nothing and report.counts.get("records read") else report.undecided

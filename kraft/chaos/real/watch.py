@@ -50,7 +50,11 @@ class ClusterWatch(threading.Thread):
         ailments = health.ailments
         self.readings.append(
             Reading(
-                now_s, len(ailments), health.leaderless, health.under_replicated, "; ".join(ailments[:AILMENTS_SHOWN])
+                now_s,
+                len(ailments),
+                health.leaderless,
+                health.under_replicated,
+                "; ".join(ailments[:AILMENTS_SHOWN]),
             )
         )
         if health.controller != NO_NODE:

@@ -44,7 +44,9 @@ class Network:
 
     def grow(self, share: float) -> None:
         full = self._condition
-        grown = Condition(full.passage, full.latency_s * share, full.jitter_s * share, full.bytes_per_s / share)
+        grown = Condition(
+            full.passage, full.latency_s * share, full.jitter_s * share, full.bytes_per_s / share
+        )
         self.aim.cluster.relays.impose(grown, self._links)
 
     def proof(self) -> Proof:
@@ -95,5 +97,3 @@ def network_fault(name: str, aim: Aim) -> Network:
         "bandwidth": Condition(bytes_per_s=aim.number("rate")),
     }
     return Network(aim, conditions[name])
-
-

@@ -107,7 +107,9 @@ class Pause:
         if pid is None:
             return Proof(False, f"node {node} has no process")
         is_so = until(
-            lambda: self.aim.cluster.is_paused(node) is wanted, self.aim.stopped, HEAL_S if not wanted else 1.0
+            lambda: self.aim.cluster.is_paused(node) is wanted,
+            self.aim.stopped,
+            HEAL_S if not wanted else 1.0,
         )
         stat = process_stat(pid)
         return Proof(is_so, f"process {pid} of node {node} {stat}")
@@ -139,7 +141,9 @@ class RollingRestart:
             cluster.local.start_node(node)
             whole = until(lambda: not cluster.health().ailments, self.aim.stopped)
             after = cluster.local.pid(node)
-            text = f"node {node}: process {before}, then {after}, whole after {time.monotonic() - began_s:.1f} s"
+            text = (
+                f"node {node}: process {before}, then {after}, whole after {time.monotonic() - began_s:.1f} s"
+            )
             self._proofs.append(Proof(before is not None and after not in (None, before) and whole, text))
 
     def grow(self, share: float) -> None:
@@ -221,7 +225,9 @@ class _Damaged(Down):
         """The largest log file of the partitions that it is aimed at. Raises UserError."""
         data = self.aim.cluster.data_dir(node)
         files = [
-            file for topic, number in self.aim.partitions for file in (data / f"{topic}-{number}").glob("*.log")
+            file
+            for topic, number in self.aim.partitions
+            for file in (data / f"{topic}-{number}").glob("*.log")
         ]
         largest = max(files, key=lambda file: file.stat().st_size, default=None)
         if largest is None or largest.stat().st_size <= HEADER_BYTES:

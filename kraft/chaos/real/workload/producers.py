@@ -21,7 +21,12 @@ from kraft.chaos.transaction_history import Transaction, TransactionEnd, Write
 OUTSTANDING_MAX: Final = 2_000
 """Records without an outcome; with so many a producer waits."""
 NEVER_SENT: Final = frozenset(
-    (KafkaError._PURGE_QUEUE, KafkaError._QUEUE_FULL, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+    (
+        KafkaError._PURGE_QUEUE,
+        KafkaError._QUEUE_FULL,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    )
 )
 PRODUCER: Final[dict[str, Any]] = {
     "linger.ms": 2,
@@ -33,6 +38,8 @@ ABORTED_SHARE: Final = 0.2
 TRANSACTION_S: Final = 10.0
 """transaction.timeout.ms: so long the coordinator waits for one whose producer is gone."""
 CALL_S: Final = 10.0
+LIVES_MAX: Final = 20
+"""Of a transactional producer: after an error that its client does not survive another one takes its id over."""
 RETRY_S: Final = 0.2
 
 
@@ -159,8 +166,8 @@ class TransactionalProducer(Client):
             )
             try:
                 self._live(producer)
-            except KafkaException as error:
-                if not (error_of(error).fatal() or error_of(error).retriable()):
+            except KafkaException:
+                if self._lives == LIVES_MAX:
                     raise
             finally:
                 producer.purge()
@@ -214,7 +221,7 @@ class TransactionalProducer(Client):
     def _commit(self, producer: Producer, transaction: Transaction) -> None:
         """Asks until there is an outcome. Raises KafkaException."""
         producer.flush(TRANSACTION_S)
-        transaction.commit_asked_s = self.recorder.now()
+        transaction.commit_asked_s = self.recorder.clock()
         transaction.end = TransactionEnd.UNKNOWN
         self._ask(lambda: producer.commit_transaction(CALL_S))
         transaction.end = TransactionEnd.COMMITTED
