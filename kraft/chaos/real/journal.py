@@ -122,7 +122,7 @@ class DiskLoss:
 def is_explained(
     journal: Journal, losses: Sequence[DiskLoss], partition: PartitionName, acknowledged_s: float
 ) -> bool:
-    """Whether every member of ISR ∪ ELR lost a record that was committed at `acknowledged_s`, by these faults.
+    """Whether every member of ISR and ELR lost a record that was committed at `acknowledged_s`, by these faults.
 
     Who is in the ISR then has the record, and who joins them later gets it, while any of them has it; a loss takes it
     from one.

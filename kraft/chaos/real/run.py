@@ -246,8 +246,8 @@ class _Run:
             raise UserError(f"the cluster does not become whole before the experiment: {error}") from error
 
     def _await_begun(self, clients: Clients) -> None:
-        """Clients need a moment, more on a busy host: the steady state begins when all partitions acknowledge. Where that
-        takes too long the run goes on, and its probes tell."""
+        """Clients need a moment, more on a busy host: the steady state begins when all partitions acknowledge. Where
+        that takes too long the run goes on, and its probes tell."""
         end_s = time.monotonic() + BEGUN_S
         while not clients.have_begun() and time.monotonic() < end_s:
             time.sleep(TICK_S)
@@ -255,7 +255,7 @@ class _Run:
     # -- during
 
     def _go_on(self, recorder: Recorder, method: Method, watch: ClusterWatch) -> None:
-        """Until the method and the workload's time are over and the cluster was whole for a while, or the run aborts."""
+        """Until the method and the workload's time are over, and the cluster whole for a while; or the run aborts."""
         experiment = self._experiment
         planned_s = experiment.steady_s + experiment.duration_s
         healing_until_s: float | None = None
@@ -446,7 +446,8 @@ def _told(one: Operation) -> str:
         else "without an end"
     )
     offset = f", offset {one.base_offset}" if one.base_offset >= 0 else ""
-    return f"{one.process}: {one.kind.value} {where} {what} at {one.invoked_s:.3f} s: {end}{offset} {one.error}".rstrip()
+    told = f"{one.process}: {one.kind.value} {where} {what} at {one.invoked_s:.3f} s: {end}{offset}"
+    return f"{told} {one.error}".rstrip()
 
 
 def _undecided(report: Report, experiment: Experiment) -> str:
