@@ -383,9 +383,8 @@ def _compose(text: str) -> yaml.Node:
     """The one document of a text, as nodes; aliases and keys that stand twice are refused: nobody means them."""
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
-            raise ExperimentError(
-                f"line {event.start_mark.line + 1}: aliases (*name) are not used in experiments"
-            )
+            line = event.start_mark.line + 1 if event.start_mark is not None else 1
+            raise ExperimentError(f"line {line}: aliases (*name) are not used in experiments")
     root = yaml.compose(text, yaml.SafeLoader)
     if root is None:
         raise ExperimentError("line 1: the file is empty")

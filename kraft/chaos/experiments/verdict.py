@@ -207,7 +207,7 @@ def _not_ended(case: _Case) -> Iterator[str]:
 def _too_little_activity(case: _Case) -> Iterator[str]:
     least = case.experiment.minimums
     for step, fault in _faults(case):
-        if fault is None:
+        if fault is None or fault.ended_s is None:
             continue
         for one in activities(fault, case.evidence):
             where = "all partitions" if one.partition is None else f"{one.partition[0]}-{one.partition[1]}"

@@ -138,7 +138,7 @@ def explanation(experiment: Experiment, name: str) -> list[str]:
     ]
     settings = [f"{key}={value}" for key, value in cluster.settings.items()]
     workload = [
-        f"{one.clients} × {one.kind}" + (f" on {one.topic}" if one.topic else "") + _workload_details(one)
+        f"{one.clients} {one.kind}" + (f" on {one.topic}" if one.topic else "") + _workload_details(one)
         for one in experiment.workload
     ]
     probes = [

@@ -7,7 +7,9 @@ the whole run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from typing import Final
@@ -122,31 +124,47 @@ def _timeline(run: Run) -> Iterator[str]:
     yield f'<div class="row"><div class="name"></div><div class="axis">{ticks}</div></div></div>'
 
 
+@dataclass(frozen=True)
+class _Scale:
+    """From values to heights in a chart of 100, downwards."""
+
+    least: float
+    most: float
+    is_log: bool = False
+
+    def height(self, value: float) -> float:
+        if self.is_log:
+            part = math.log(max(value, self.least) / self.least) / math.log(self.most / self.least)
+        else:
+            part = value / self.most
+        return 98.0 - 94.0 * part
+
+
 def _charts(series: Buckets, evidence: Evidence, shades: str) -> Iterator[str]:
     lines = ((series.acknowledged, "first"), (series.read, "second"))
-    top = max(one.top for one, _ in lines) or 1.0
-    area = _area(series.acknowledged, top)
-    yield _chart("throughput", lines, top, "records/s", area, evidence, shades)
+    scale = _Scale(0.0, max(one.top for one, _ in lines) or 1.0)
+    label = f"throughput, up to {scale.most:.4g} records/s"
+    yield _chart(label, lines, scale, _area(series.acknowledged, scale), evidence, shades)
     latencies = ((series.max_ms, "third"), (series.p99_ms, "second"), (series.p50_ms, "first"))
-    yield _chart(
-        "latency", latencies, max(one.top for one, _ in latencies) or 1.0, "ms", "", evidence, shades
-    )
+    values = [value for one, _ in latencies for _, value in one.points if value]
+    least, most = max(min(values, default=1.0), 0.01), max(values, default=1.0)
+    scale = _Scale(least, max(most, least * 10), is_log=True)
+    label = f"latency, {scale.least:.3g} to {scale.most:.4g} ms, logarithmic"
+    yield _chart(label, latencies, scale, "", evidence, shades)
     yield _errors(series, evidence, shades)
 
 
 def _chart(
-    name: str,
+    label: str,
     lines: Sequence[tuple[Series, str]],
-    top: float,
-    unit: str,
+    scale: _Scale,
     under: str,
     evidence: Evidence,
     shades: str,
 ) -> str:
     colours = {"first": "--first", "second": "--second", "third": "--third"}
     keys = "".join(f'<span class="key" style="--c:var({colours[c]})">{one.name}</span>' for one, c in lines)
-    paths = "".join(f'<path class="{colour}" d="{_path(one, top)}"/>' for one, colour in lines)
-    label = f"{name}, up to {top:.4g} {unit}"
+    paths = "".join(f'<path class="{colour}" d="{_path(one, scale)}"/>' for one, colour in lines)
     return _row(
         f"{escape(label)}{keys}",
         f'<svg viewBox="0 0 {evidence.ended_s:.3f} 100" preserveAspectRatio="none" role="img"'
@@ -155,7 +173,7 @@ def _chart(
     )
 
 
-def _path(series: Series, top: float) -> str:
+def _path(series: Series, scale: _Scale) -> str:
     """A line with a gap where there is nothing to measure; a point that stands alone is a short line."""
     words: list[str] = []
     is_open = False
@@ -163,7 +181,7 @@ def _path(series: Series, top: float) -> str:
         if value is None:
             is_open = False
             continue
-        words.append(f"{'L' if is_open else 'M'}{at_s:.3f} {_height(value, top):.2f}")
+        words.append(f"{'L' if is_open else 'M'}{at_s:.3f} {scale.height(value):.2f}")
         following = series.points[number + 1][1] if number + 1 < len(series.points) else None
         if not is_open and following is None:
             words.append("h0.05")
@@ -171,16 +189,12 @@ def _path(series: Series, top: float) -> str:
     return "".join(words)
 
 
-def _area(series: Series, top: float) -> str:
+def _area(series: Series, scale: _Scale) -> str:
     if not series.points:
         return ""
     first, last = series.points[0][0], series.points[-1][0]
-    tops = "".join(f"L{at_s:.3f} {_height(value or 0.0, top):.2f}" for at_s, value in series.points)
-    return f'<path class="area" d="M{first:.3f} 100{tops}L{last:.3f} 100Z"/>'
-
-
-def _height(value: float, top: float) -> float:
-    return 98.0 - 94.0 * value / top
+    tops = "".join(f"L{at_s:.3f} {scale.height(value or 0.0):.2f}" for at_s, value in series.points)
+    return f'<path class="area" d="M{first:.3f} 98{tops}L{last:.3f} 98Z"/>'
 
 
 def _errors(series: Buckets, evidence: Evidence, shades: str) -> str:
@@ -213,7 +227,8 @@ def _bar(kind: str, at_s: float, width_s: float, under: float, value: float, top
         return ""
     height = 96 * value / top
     y = 98 - 96 * under / top - height
-    return f'<rect class="{kind}" x="{at_s - width_s / 2:.3f}" y="{y:.2f}" width="{width_s:.3f}" height="{height:.2f}"/>'
+    left_s = at_s - width_s / 2
+    return f'<rect class="{kind}" x="{left_s:.3f}" y="{y:.2f}" width="{width_s:.3f}" height="{height:.2f}"/>'
 
 
 def _lanes(name: str, spans: Sequence[Span], evidence: Evidence) -> str:
@@ -348,7 +363,7 @@ def _seconds(value: float | None) -> str:
 
 
 def _after(value: float | None, since_s: float | None) -> str:
-    return "–" if value is None or since_s is None else f"{value - since_s:.2f} s"
+    return "not seen" if value is None or since_s is None else f"{value - since_s:.2f} s"
 
 
 def _steady_state(run: Run) -> Iterator[str]:
@@ -414,7 +429,8 @@ def _logs(run: Run) -> Iterator[str]:
         text = "\n".join(
             f"{one.at_s:9.3f} s  {one.node}  {one.level}  {one.text}" for one in lines[:LOG_LINES_MAX]
         )
-        yield f"<h2>Logs</h2><details><summary>{len(lines)} lines of the nodes</summary><pre>{escape(text)}</pre></details>"
+        summary = f"<summary>{len(lines)} lines of the nodes</summary>"
+        yield f"<h2>Logs</h2><details>{summary}<pre>{escape(text)}</pre></details>"
 
 
 def _around(run: Run) -> Iterator[str]:

@@ -9,8 +9,8 @@ from typing import Final
 from kraft.chaos.experiments.evidence import Evidence, MetadataChange, PartitionName
 from kraft.chaos.experiments.measures import percentile
 
-BUCKETS_MAX: Final = 240
-BUCKET_MIN_S: Final = 0.1
+BUCKETS_MAX: Final = 150
+BUCKET_MIN_S: Final = 0.4
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ Callers isolate it with `kraft.chaos.pool.run_isolated`.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final

@@ -1,5 +1,4 @@
-"""The faults of an experiment's method in the simulated world: each strikes whom it is aimed at, for as long as the file
-says.
+"""The faults of an experiment's method in the simulated world: each strikes its target for as long as the file says.
 
 They are the simulator's own faults (`kraft.chaos.faults`) without their dice: `FaultContext` counts them, ends them
 and excuses what they explain. Each notes when it began and ended, and what its own probe saw: of a cut, the packets
@@ -256,6 +255,10 @@ class Strikes:
         direction = words.get("direction", "both")
         return (inward if direction != "out" else []) + (outward if direction != "in" else [])
 
+    def _pairs(self, strike: Strike) -> list[tuple[str, str]]:
+        """Its links, both directions as one."""
+        return list(dict.fromkeys((min(link), max(link)) for link in self._links(strike)))
+
     def cut(self, strike: Strike) -> None:
         network = self._context.simulation.network
         self._hold_back(strike, network.block, network.heal)
@@ -334,7 +337,7 @@ class Strikes:
 
     def reset(self, strike: Strike) -> None:
         network = self._context.simulation.network
-        pairs = dict.fromkeys(tuple(sorted(link)) for link in self._links(strike))
+        pairs = self._pairs(strike)
         broken = sum(network.reset(*pair) for pair in pairs)
         strike.proof = f"{broken} connections broke"
         strike.took_effect = broken > 0
@@ -343,7 +346,7 @@ class Strikes:
 
     def silence(self, strike: Strike) -> None:
         network = self._context.simulation.network
-        pairs = dict.fromkeys(tuple(sorted(link)) for link in self._links(strike))
+        pairs = self._pairs(strike)
         silent = sum(network.silence(*pair, GIVE_UP_S) for pair in pairs)
         strike.proof = f"{silent} connections went silent"
         strike.took_effect = silent > 0
@@ -379,7 +382,7 @@ class Strikes:
 
         for node, storage in storages:
             storage.free_bytes, storage.full_below = 0, context.cluster.log_dirs_of(node)[0]
-            storage.on_refused = lambda path, node=node: on_refused(node, path)  # type: ignore[misc]
+            storage.on_refused = lambda path, node=node: on_refused(node, path)
 
         def make_room() -> None:
             for node, storage in storages:
