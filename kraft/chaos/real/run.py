@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -45,7 +45,7 @@ from kraft.chaos.experiments.evidence import (
 from kraft.chaos.experiments.measures import Window, measure
 from kraft.chaos.experiments.targets import check_by_journal
 from kraft.chaos.history import History, Operation, OperationStatus, TopicKey, Value
-from kraft.chaos.real.closing import compare, defects, log_lines
+from kraft.chaos.real.closing import compare, defects, log_lines, resent
 from kraft.chaos.real.cluster import NO_NODE, ChaosCluster, Health, NotWholeError
 from kraft.chaos.real.faults import DISK_FAULTS, refusals
 from kraft.chaos.real.folders import CLUSTER, HELPERS, default_base, run_folder
@@ -134,6 +134,8 @@ class _Findings:
     final_reads: tuple[FinalRead, ...] | None = None
     lost_commits: tuple[Found, ...] = ()
     replicas: tuple[ReplicaComparison, ...] | None = None
+    resent: set[tuple[PartitionName, int]] = field(default_factory=set)
+    """Where a client's own second copy of a record stands."""
     journal: Journal | None = None
 
 
@@ -312,6 +314,7 @@ class _Run:
         data_dirs = {node: self._cluster.data_dir(node) for node in self._cluster.node_ids}
         ends = {(one.topic, one.partition): one.log_end for one in found.final_reads or () if not one.problem}
         found.replicas = None if replicas is None else compare(data_dirs, replicas, ends)
+        found.resent = resent(data_dirs, replicas or {}, _copies(recorder))
         found.journal = read_journal(
             data_dirs.values(), self._topics, watch.controllers, recorder.unix_origin_s
         )
@@ -331,7 +334,7 @@ class _Run:
     ) -> Evidence:
         faults = tuple(_checked(one, self._experiment, found.journal) for one in method.evidence())
         history = recorder.history
-        excuse = _excuse(recorder, faults, found.journal)
+        excuse = _excuse(recorder, faults, found)
         report = check_history(history, is_excused=excuse)
         anomalies = list(_anomalies(report, history)) + [
             Anomaly(one.oracle, one.text) for one in found.lost_commits
@@ -397,9 +400,11 @@ def _checked(fault: FaultEvidence, experiment: Experiment, journal: Journal | No
 
 
 def _excuse(
-    recorder: Recorder, faults: tuple[FaultEvidence, ...], journal: Journal | None
+    recorder: Recorder, faults: tuple[FaultEvidence, ...], found: _Findings
 ) -> Callable[[TopicKey, int, Value], bool]:
-    """Whether faults of disks took a record from everybody who had it. Without a journal nothing is excused."""
+    """Whether faults of disks took a record from everybody who had it (without a journal: never), or a copy is its
+    client's own."""
+    journal = found.journal
     losses = [
         DiskLoss(fault.began_s, node, fault.partitions if fault.name != "wipe" else ())
         for fault in faults
@@ -421,10 +426,27 @@ def _excuse(
         }
 
     def is_excused(key: TopicKey, offset: int, value: Value) -> bool:
+        if (names[key], offset) in found.resent:
+            return True
         at_s = acknowledged.get((key, value))
         return at_s is not None and journal is not None and is_explained(journal, losses, names[key], at_s)
 
     return is_excused
+
+
+def _copies(recorder: Recorder) -> dict[PartitionName, dict[Value, list[int]]]:
+    """The offsets of the values that the final read found at more than one."""
+    found: dict[PartitionName, dict[Value, list[int]]] = {}
+    for one in recorder.history.operations:
+        if one.final and one.key is not None:
+            values = found.setdefault((one.topic, one.key[1]), {})
+            for offset, value in one.records:
+                values.setdefault(value, []).append(offset)
+    doubled = {
+        name: {value: offsets for value, offsets in values.items() if len(offsets) > 1}
+        for name, values in found.items()
+    }
+    return {name: values for name, values in doubled.items() if values}
 
 
 def _anomalies(report: Report, history: History) -> Iterator[Anomaly]:

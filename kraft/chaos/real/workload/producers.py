@@ -30,7 +30,7 @@ NEVER_SENT: Final = frozenset(
 )
 PRODUCER: Final[dict[str, Any]] = {
     "linger.ms": 2,
-    "request.timeout.ms": 5_000,
+    "request.timeout.ms": 12_000,
     "message.timeout.ms": 60_000,
 }
 RECORDS_A_TRANSACTION: Final = 5
