@@ -1,5 +1,5 @@
-"""Experiments on real nodes: what holds is held, a broken build is caught, what is not seen is undecided, and nothing of
-a run stays on the host. The machine that runs the tests may starve a run; no other evidence may be missing."""
+"""Experiments on real nodes: what holds is held, a broken build is caught, what is not seen is undecided, and nothing
+of a run stays on the host. The machine that runs the tests may starve a run; no other evidence may be missing."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def test_the_command_runs_and_judges_an_experiment(tmp_path: Path, base: Path) -
     file = tmp_path / "leader-kill.yaml"
     file.write_text(file_of("leader-kill", [IDEMPOTENT, CONSUMER], [KILL]))
     base.mkdir()
-    done = kraft(["run", str(file), "--out", str(tmp_path / "out"), "--json"], base).communicate(timeout=140)[0]
+    done = kraft(["run", str(file), "--out", str(tmp_path / "out"), "--json"], base).communicate(timeout=140)[
+        0
+    ]
     said = json.loads(done)
     assert [one["rule"] for one in said["reasons"] if one["rule"] != "starved"] == []
     assert said["acked"] > 100
@@ -153,7 +155,7 @@ class Idle(Down):
 
 
 def test_what_nobody_saw_is_undecided(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault that does nothing, clients that go around the relays, and nobody who reads at the end: each is a reason."""
+    """A fault that does nothing, clients that go around the relays, nobody who reads at the end: each is a reason."""
 
     def idle(aim: Aim) -> Idle:
         return Idle(aim)
@@ -172,9 +174,16 @@ def test_what_nobody_saw_is_undecided(base: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_program_of_one_s_own_is_judged(base: Path) -> None:
     """It acknowledges what it never sent, and says so in its history."""
-    send = {"op": "send", "process": "p", "topic": "orders", "partition": 0, "values": ["never-sent"], "status": "ok"}
+    send = {
+        "op": "send",
+        "process": "p",
+        "topic": "orders",
+        "partition": 0,
+        "values": ["never-sent"],
+        "status": "ok",
+    }
     send |= {"offset": 0, "idempotent": True, "began": 1.0, "ended": 2.0}
-    write = f"printf '%s\\\\n' '{json.dumps(send)}' > $KRAFT_CHAOS_HISTORY; exec sleep 60"
+    write = f"echo '{json.dumps(send)}' > $KRAFT_CHAOS_HISTORY; exec sleep 60"
     command = f"{{kind: command, command: {json.dumps(write)}}}"
     pause = "{fault: pause, target: leader of orders-0, at: 1s, for: 1s}"
     verdict, _ = judged(experiment_of("own", [IDEMPOTENT, command], [pause], 3), base)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kraft.chaos.experiments.evidence import LogLine, PartitionName, ReplicaComparison
+from kraft.chaos.history import Value
 from kraft.runtime.read_only_disk import ReadOnlyDisk
 from partitions.log.inspection.batches import SegmentReader, StoredBatch
 
@@ -23,8 +24,8 @@ LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 class _Copy:
     """A replica's batches below an offset, by what identifies them."""
 
-    batches: tuple[tuple[int, int, int, int, int], ...]
-    """(base offset, next offset, leader epoch, CRC, bytes) of each."""
+    batches: tuple[tuple[int, ...], ...]
+    """(base offset, next offset, leader epoch, CRC, bytes, producer id, producer epoch) of each."""
     damage: str = ""
 
     @property
@@ -34,6 +35,11 @@ class _Copy:
     @property
     def end(self) -> int:
         return self.batches[-1][1] if self.batches else 0
+
+    def producer_at(self, offset: int) -> tuple[int, int] | None:
+        """Who wrote there: producer id and epoch. None: nobody, or no idempotent producer."""
+        written = next((one for one in self.batches if one[0] <= offset < one[1]), None)
+        return None if written is None or written[5] < 0 else (written[5], written[6])
 
 
 def compare(
@@ -79,6 +85,32 @@ def _compared(
     return ReplicaComparison(*name, nodes, tuple(contents), end, equal, "; ".join(told))
 
 
+def resent(
+    data_dirs: Mapping[int, Path],
+    replicas: Mapping[PartitionName, tuple[int, ...]],
+    copies: Mapping[PartitionName, Mapping[Value, Sequence[int]]],
+) -> set[tuple[PartitionName, int]]:
+    """Where a record stands again because its client sent it anew under a newer producer epoch. `copies`: the offsets
+    of each value that stands at more than one.
+
+    What a producer epoch sends twice is the broker's to refuse. librdkafka bumps its epoch for all partitions when one
+    has skipped a sequence, and then sends anew what it had no answer for: a broker takes that for new, as Kafka's does.
+    """
+    found: set[tuple[PartitionName, int]] = set()
+    for name, values in copies.items():
+        end = 1 + max(map(max, values.values()))
+        folders = [data_dirs[node] / f"{name[0]}-{name[1]}" for node in replicas.get(name, ())]
+        longest = max((_copy(folder, end) for folder in folders), key=lambda one: one.end, default=_Copy(()))
+        for offsets in values.values():
+            writers = [longest.producer_at(offset) for offset in sorted(offsets)]
+            found |= {
+                (name, offset)
+                for offset, writer in zip(sorted(offsets)[1:], writers[1:], strict=True)
+                if writer and writers[0] and writer[0] == writers[0][0] and writer[1] > writers[0][1]
+            }
+    return found
+
+
 def _differs_at(one: tuple[tuple[int, ...], ...], other: tuple[tuple[int, ...], ...]) -> int:
     pairs = zip(one, other, strict=False)
     return next((min(left[0], right[0]) for left, right in pairs if left != right), -1)
@@ -86,7 +118,7 @@ def _differs_at(one: tuple[tuple[int, ...], ...], other: tuple[tuple[int, ...], 
 
 def _copy(folder: Path, end: int) -> _Copy:
     """A replica's batches that begin below `end`."""
-    batches: list[tuple[int, int, int, int, int]] = []
+    batches: list[tuple[int, ...]] = []
     disk = ReadOnlyDisk()
     for path in sorted(folder.glob("*.log")):
         try:
@@ -106,6 +138,8 @@ def _copy(folder: Path, end: int) -> _Copy:
                             header.partition_leader_epoch,
                             header.crc,
                             header.size_bytes,
+                            header.producer_id,
+                            header.producer_epoch,
                         )
                     )
         except OSError as error:

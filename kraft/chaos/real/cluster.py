@@ -103,8 +103,6 @@ def put_behind_relays(local: LocalCluster, relays: Relays, *, clients: bool) -> 
         file.write_text("".join(f"{key}={value}\n" for key, value in {**lines, **changes}.items()))
     return dialled
 
-    """What the kernel says of the nodes' processes."""
-
 
 class ChaosCluster:
     """The nodes of an experiment. Close it, whatever happens."""

@@ -17,7 +17,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -43,9 +44,9 @@ from kraft.chaos.experiments.evidence import (
 )
 from kraft.chaos.experiments.measures import Window, measure
 from kraft.chaos.experiments.targets import check_by_journal
-from kraft.chaos.history import History, Operation, TopicKey, Value
-from kraft.chaos.real.closing import compare, defects, log_lines
-from kraft.chaos.real.cluster import ChaosCluster, NotWholeError
+from kraft.chaos.history import History, Operation, OperationStatus, TopicKey, Value
+from kraft.chaos.real.closing import compare, defects, log_lines, resent
+from kraft.chaos.real.cluster import NO_NODE, ChaosCluster, Health, NotWholeError
 from kraft.chaos.real.faults import DISK_FAULTS, refusals
 from kraft.chaos.real.folders import CLUSTER, HELPERS, default_base, run_folder
 from kraft.chaos.real.journal import DiskLoss, is_explained, read_journal
@@ -65,6 +66,7 @@ WHOLE_S: Final = 60.0
 SETTLE_S: Final = 3.0
 """The workload goes on for so long when all is whole again: what is after the faults is measured in it."""
 FINAL_S: Final = 60.0
+BEGUN_S: Final = 20.0
 TICK_S: Final = 0.2
 JOURNAL_SLACK_S: Final = 1.0
 DISK_BYTES: Final = 512 * 1024 * 1024
@@ -79,6 +81,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 """Of nodes, unless a file says otherwise: quicker than a node comes, so that runs are short, and slow enough for a busy
 host, on which an election that nothing has caused would be another fault."""
 DISK_LOSSES: Final = frozenset(("wipe", "bit-rot", "truncate"))
+UNCLEAN: Final = "unclean.leader.election.enable"
 OPERATIONS_SHOWN: Final = 5
 NODE_ENDED, DEFECT = "node-ended", "defect"
 
@@ -132,6 +135,8 @@ class _Findings:
     final_reads: tuple[FinalRead, ...] | None = None
     lost_commits: tuple[Found, ...] = ()
     replicas: tuple[ReplicaComparison, ...] | None = None
+    resent: set[tuple[PartitionName, int]] = field(default_factory=set)
+    """Where a client's own second copy of a record stands."""
     journal: Journal | None = None
 
 
@@ -186,21 +191,23 @@ class _Run:
             self._experiment, self._cluster.bootstrap, recorder, self._seed, self._folder, helpers
         )
         clients.prepare()
-        unix_began_s = recorder.start_clock()
         self._watch = watch = ClusterWatch(self._cluster, recorder.now)
         self._method = method = Method(
             self._experiment, self._cluster, recorder.now, self._seed, helpers, self._say
         )
         watch.may_be_down = method.struck
         clients.start(self._experiment.steady_s + self._experiment.duration_s)
+        self._await_begun(clients)
+        recorder.begin_now()
         watch.start()
         method.start()
         self._say("the workload runs; the steady state is watched")
         self._go_on(recorder, method, watch)
         clients.stop()
         self._ended_s = recorder.now()
-        found = self._close_books(recorder, clients, watch, unix_began_s)
-        return self._evidence(recorder, method, watch, found, unix_began_s)
+        found = self._close_books(recorder, clients, watch)
+        recorder.finish()
+        return self._evidence(recorder, method, watch, found)
 
     # -- before
 
@@ -228,10 +235,11 @@ class _Run:
         )
         for kind, keys in kinds:
             for key in sorted(keys):  # the first question makes the internal topic
-                self._cluster.await_that(
-                    lambda _, kind=kind, key=key: self._cluster.coordinator(kind, key) > 0, START_S
-                )
+                self._cluster.await_that(partial(self._is_coordinated, kind, key), START_S)
         self._await_whole()
+
+    def _is_coordinated(self, kind: CoordinatorType, key: str, _health: Health) -> bool:
+        return self._cluster.coordinator(kind, key) != NO_NODE
 
     def _await_whole(self) -> None:
         """Raises UserError."""
@@ -240,10 +248,17 @@ class _Run:
         except NotWholeError as error:
             raise UserError(f"the cluster does not become whole before the experiment: {error}") from error
 
+    def _await_begun(self, clients: Clients) -> None:
+        """Clients need a moment, more on a busy host: the steady state begins when all partitions acknowledge. Where
+        that takes too long the run goes on, and its probes tell."""
+        end_s = time.monotonic() + BEGUN_S
+        while not clients.have_begun() and time.monotonic() < end_s:
+            time.sleep(TICK_S)
+
     # -- during
 
     def _go_on(self, recorder: Recorder, method: Method, watch: ClusterWatch) -> None:
-        """Until the method and the workload's time are over and the cluster was whole for a while, or the run aborts."""
+        """Until the method and the workload's time are over, and the cluster whole for a while; or the run aborts."""
         experiment = self._experiment
         planned_s = experiment.steady_s + experiment.duration_s
         healing_until_s: float | None = None
@@ -271,7 +286,7 @@ class _Run:
         if now_s < self._experiment.steady_s or not self._experiment.aborts:
             return ""
         history = History(operations=list(recorder.history.operations))
-        samples, window = samples_of(history), Window(self._experiment.steady_s, now_s)
+        samples, window = samples_of(history, recorder.origin_s), Window(self._experiment.steady_s, now_s)
         told = (
             _left(abort, measure(abort.probe.name, samples, watch.readings, window))
             for abort in self._experiment.aborts
@@ -280,15 +295,13 @@ class _Run:
 
     # -- after
 
-    def _close_books(
-        self, recorder: Recorder, clients: Clients, watch: ClusterWatch, unix_began_s: float
-    ) -> _Findings:
+    def _close_books(self, recorder: Recorder, clients: Clients, watch: ClusterWatch) -> _Findings:
         self._say("the workload has ended; a fresh client reads everything")
         found = _Findings()
         with contextlib.suppress(UserError):  # it is not healed, and the evidence says so
             self._cluster.restore()
         clients.join()
-        found.commands = clients.commands(unix_began_s)
+        found.commands = clients.commands()
         found.final_reads = read_finally(
             self._cluster.bootstrap, recorder, transactional_topics(self._experiment), FINAL_S
         )
@@ -302,7 +315,10 @@ class _Run:
         data_dirs = {node: self._cluster.data_dir(node) for node in self._cluster.node_ids}
         ends = {(one.topic, one.partition): one.log_end for one in found.final_reads or () if not one.problem}
         found.replicas = None if replicas is None else compare(data_dirs, replicas, ends)
-        found.journal = read_journal(data_dirs.values(), self._topics, watch.controllers, unix_began_s)
+        found.resent = resent(data_dirs, replicas or {}, _copies(recorder))
+        found.journal = read_journal(
+            data_dirs.values(), self._topics, watch.controllers, recorder.unix_origin_s
+        )
         return found
 
     def _replicas(self) -> dict[PartitionName, tuple[int, ...]] | None:
@@ -315,11 +331,11 @@ class _Run:
     # -- evidence
 
     def _evidence(
-        self, recorder: Recorder, method: Method, watch: ClusterWatch, found: _Findings, unix_began_s: float
+        self, recorder: Recorder, method: Method, watch: ClusterWatch, found: _Findings
     ) -> Evidence:
         faults = tuple(_checked(one, self._experiment, found.journal) for one in method.evidence())
         history = recorder.history
-        excuse = _excuse(recorder, faults, found.journal)
+        excuse = _excuse(self._experiment, recorder, faults, found)
         report = check_history(history, is_excused=excuse)
         anomalies = list(_anomalies(report, history)) + [
             Anomaly(one.oracle, one.text) for one in found.lost_commits
@@ -360,7 +376,7 @@ class _Run:
             bypasses=tuple(watch.bypasses),
             commands=found.commands,
             aborted=self._aborted or next(iter(recorder.problems), ""),
-            logs=log_lines(texts, unix_began_s, recorder.now()),
+            logs=log_lines(texts, recorder.unix_origin_s, recorder.now()),
             environment=_environment(),
         )
 
@@ -385,34 +401,62 @@ def _checked(fault: FaultEvidence, experiment: Experiment, journal: Journal | No
 
 
 def _excuse(
-    recorder: Recorder, faults: tuple[FaultEvidence, ...], journal: Journal | None
+    experiment: Experiment, recorder: Recorder, faults: tuple[FaultEvidence, ...], found: _Findings
 ) -> Callable[[TopicKey, int, Value], bool]:
-    """Whether faults of disks took a record from everybody who had it. Without a journal nothing is excused."""
+    """Whether faults of disks, or an unclean election that the topic allows, took a record from everybody who had it
+    (without a journal: never), or a copy is its client's own."""
+    journal = found.journal
     losses = [
         DiskLoss(fault.began_s, node, fault.partitions if fault.name != "wipe" else ())
         for fault in faults
         if fault.name in DISK_LOSSES and fault.began_s is not None
         for node in fault.nodes
     ]
+    allowing = {
+        topic.name
+        for topic in experiment.cluster.topics
+        if {**experiment.cluster.settings, **topic.configs}.get(UNCLEAN, "false") == "true"
+    }
     names = {
         recorder.key(topic, number): (topic, number)
         for topic, count in recorder.partitions.items()
         for number in range(count)
     }
-    acknowledged: dict[tuple[TopicKey, Value], float] = {}
-    if losses and journal is not None:
-        acknowledged = {
-            (one.key, value): one.completed_s
+
+    @cache
+    def written() -> dict[tuple[TopicKey, Value], float]:
+        return {
+            (one.key, value): one.completed_s if one.status is OperationStatus.OK else one.invoked_s
             for one in recorder.history.operations
-            if one.key
+            if one.key is not None
             for value in one.values
         }
 
     def is_excused(key: TopicKey, offset: int, value: Value) -> bool:
-        at_s = acknowledged.get((key, value))
-        return at_s is not None and journal is not None and is_explained(journal, losses, names[key], at_s)
+        name = names[key]
+        if (name, offset) in found.resent:
+            return True
+        at_s = written().get((key, value))
+        if at_s is None or journal is None:
+            return False
+        return is_explained(journal, losses, name, at_s, unclean_is_allowed=name[0] in allowing)
 
     return is_excused
+
+
+def _copies(recorder: Recorder) -> dict[PartitionName, dict[Value, list[int]]]:
+    """The offsets of the values that the final read found at more than one."""
+    found: dict[PartitionName, dict[Value, list[int]]] = {}
+    for one in recorder.history.operations:
+        if one.final and one.key is not None:
+            values = found.setdefault((one.topic, one.key[1]), {})
+            for offset, value in one.records:
+                values.setdefault(value, []).append(offset)
+    doubled = {
+        name: {value: offsets for value, offsets in values.items() if len(offsets) > 1}
+        for name, values in found.items()
+    }
+    return {name: values for name, values in doubled.items() if values}
 
 
 def _anomalies(report: Report, history: History) -> Iterator[Anomaly]:
@@ -428,9 +472,14 @@ def _told(one: Operation) -> str:
     what = (
         ", ".join(value.decode(errors="replace") for value in one.values[:2]) or f"{len(one.records)} records"
     )
-    end = f"{one.status.value} at {one.completed_s:.3f} s" if one.completed_s >= 0 else "without an end"
+    end = (
+        f"{one.status.value} at {one.completed_s:.3f} s"
+        if one.status is not OperationStatus.PENDING
+        else "without an end"
+    )
     offset = f", offset {one.base_offset}" if one.base_offset >= 0 else ""
-    return f"{one.process}: {one.kind.value} {where} {what} at {one.invoked_s:.3f} s: {end}{offset} {one.error}".rstrip()
+    told = f"{one.process}: {one.kind.value} {where} {what} at {one.invoked_s:.3f} s: {end}{offset}"
+    return f"{told} {one.error}".rstrip()
 
 
 def _undecided(report: Report, experiment: Experiment) -> str:

@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from kraft.chaos.real.cluster import end_group
 from kraft.chaos.real.faults.fault import Aim, Proof, all_of, until
@@ -133,13 +134,24 @@ class CpuPressure:
         return Proof(gone, f"{len(self._burners)} processes are gone")
 
 
-def start_helper(folder: Path, name: str, command: list[str], **options: object) -> subprocess.Popen[bytes]:
+def start_helper(
+    folder: Path,
+    name: str,
+    command: list[str],
+    *,
+    output: IO[bytes] | int = subprocess.DEVNULL,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
     """Starts a process beside the nodes, in a group of its own, and notes it for whoever cleans up after this run."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
-        **{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **options},  # type: ignore[call-overload]
+        cwd=cwd,
+        env=env,
     )
     stat = process_stat(process.pid)
     with contextlib.suppress(FileNotFoundError):  # the run's folder is gone: so is the run

@@ -10,6 +10,7 @@ from typing import Final
 from kraft.chaos.checker.report import Anomaly as Found
 from kraft.chaos.experiments.document import Experiment, Workload
 from kraft.chaos.experiments.evidence import CommandEnd
+from kraft.chaos.history import OperationKind, OperationStatus
 from kraft.chaos.real.workload.client import END_S, Client
 from kraft.chaos.real.workload.commands import Command
 from kraft.chaos.real.workload.consumers import (
@@ -100,6 +101,22 @@ class Clients:
         for command in self._commands:
             command.start(self._bootstrap, self._recorder.partitions, seconds)
 
+    def have_begun(self) -> bool:
+        """Whether every partition that is written has acknowledged something to whoever waits for that."""
+        written = {
+            (one.topic, number)
+            for one in self._experiment.workload
+            if one.kind.endswith("producer") and one.acks
+            for number in range(self._recorder.partitions[one.topic])
+        }
+        operations = list(self._recorder.history.operations)
+        done = {
+            (one.topic, one.key[1])
+            for one in operations
+            if one.key and one.kind is OperationKind.SEND and one.status is OperationStatus.OK
+        }
+        return written <= done
+
     def stop(self) -> None:
         """Tells all of them; does not wait."""
         for client in self._threads:
@@ -115,9 +132,9 @@ class Clients:
             if client.is_alive():
                 self._recorder.problem(f"client {client.name} does not end")
 
-    def commands(self, unix_began_s: float) -> tuple[CommandEnd, ...]:
+    def commands(self) -> tuple[CommandEnd, ...]:
         """Waits for them, and reads their histories."""
-        return tuple(command.end(self._recorder, unix_began_s) for command in self._commands)
+        return tuple(command.end(self._recorder) for command in self._commands)
 
     def lost_commits(self) -> list[Found]:
         """What groups have committed must be no older than any commit that was acknowledged: every member begins at

@@ -72,8 +72,7 @@ class Command:
                 self._helpers,
                 self._name,
                 ["/bin/sh", "-c", self._spec.command],
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                output=output,
                 cwd=self._folder,
                 env=environment,
             )
@@ -87,7 +86,7 @@ class Command:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
 
-    def end(self, recorder: Recorder, unix_began_s: float) -> CommandEnd:
+    def end(self, recorder: Recorder) -> CommandEnd:
         """Waits for its end and reads its history; a line that cannot be read is its failure."""
         process = self._process
         assert process is not None, "it was started"
@@ -100,13 +99,13 @@ class Command:
         process.wait()
         printed = (self._folder / OUTPUT_FILE).read_text(errors="replace")[-PRINTED_CHARACTERS:]
         try:
-            operations = read_history(self._history, recorder, unix_began_s)
+            operations = read_history(self._history, recorder)
         except HistoryError as error:
             return CommandEnd(self._spec.command, 1, 0, f"{error}\n{printed}")
         return CommandEnd(self._spec.command, 0 if code in SUCCESS else code, operations, printed)
 
 
-def read_history(file: Path, recorder: Recorder, unix_began_s: float) -> int:
+def read_history(file: Path, recorder: Recorder) -> int:
     """Enters the operations of a file; returns how many. No file: none. Raises HistoryError."""
     if not file.exists():
         return 0
@@ -118,13 +117,13 @@ def read_history(file: Path, recorder: Recorder, unix_began_s: float) -> int:
             if number > OPERATIONS_MAX:
                 raise HistoryError(f"{file.name} has more than {OPERATIONS_MAX} operations")
             try:
-                _enter(json.loads(line), recorder, unix_began_s)
+                _enter(json.loads(line), recorder)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise HistoryError(f"{file.name}, line {number}: {type(error).__name__}: {error}") from error
     return number
 
 
-def _enter(said: Mapping[str, Any], recorder: Recorder, unix_began_s: float) -> None:
+def _enter(said: Mapping[str, Any], recorder: Recorder) -> None:
     topic, partition = str(said["topic"]), int(said["partition"])
     if not 0 <= partition < recorder.partitions.get(topic, 0):
         raise ValueError(f"the cluster has no partition {topic}-{partition}")
@@ -132,7 +131,9 @@ def _enter(said: Mapping[str, Any], recorder: Recorder, unix_began_s: float) -> 
     status = {"ok": OperationStatus.OK, "fail": OperationStatus.FAIL, "info": OperationStatus.INFO}[
         said["status"]
     ]
-    began_s, ended_s = (float(said[key]) - unix_began_s for key in ("began", "ended"))
+    began_s, ended_s = (
+        float(said[key]) - recorder.unix_origin_s + recorder.origin_s for key in ("began", "ended")
+    )
     acks = int(said.get("acks", -1))
     if acks not in (-1, 0, 1):
         raise ValueError(f"acks is -1, 0 or 1, not {acks}")

@@ -78,7 +78,7 @@ class AssignedConsumer(Client):
             consumer.close()
 
     def _poll(self, consumer: Consumer) -> None:
-        began_s = self.recorder.now()
+        began_s = self.recorder.clock()
         messages = consumer.consume(POLL_RECORDS_MAX, POLL_S)
         for name, records in _by_partition(one for one in messages if one.error() is None).items():
             self._enter(name, began_s, records)
@@ -106,7 +106,12 @@ class AssignedConsumer(Client):
         name = message.topic(), message.partition()
         self._sought.add(name)
         self._positions[name] = 0
-        consumer.seek(TopicPartition(*name, OFFSET_BEGINNING))
+        consumer.assign(
+            [
+                TopicPartition(*one, OFFSET_BEGINNING if one in self._sought else position)
+                for one, position in self._positions.items()
+            ]
+        )
 
 
 class GroupMember(Client):
@@ -148,7 +153,7 @@ class GroupMember(Client):
             consumer.close()
 
     def _poll(self, consumer: Consumer) -> None:
-        began_s = self.recorder.now()
+        began_s = self.recorder.clock()
         messages = consumer.consume(POLL_RECORDS_MAX, POLL_S)
         process = f"{self.name}.{self._generation}"
         for name, records in _by_partition(one for one in messages if one.error() is None).items():
@@ -267,7 +272,7 @@ class _Final:
         while not (is_at_end and position >= end):
             if time.monotonic() >= deadline_s:
                 return position, f"the read stands at offset {position} of {end}"
-            began_s = self._recorder.now()
+            began_s = self._recorder.clock()
             messages = self._consumer.consume(POLL_RECORDS_MAX, POLL_S)
             ends = [
                 one.offset()

@@ -30,7 +30,7 @@ NEVER_SENT: Final = frozenset(
 )
 PRODUCER: Final[dict[str, Any]] = {
     "linger.ms": 2,
-    "request.timeout.ms": 5_000,
+    "request.timeout.ms": 12_000,
     "message.timeout.ms": 60_000,
 }
 RECORDS_A_TRANSACTION: Final = 5
@@ -38,6 +38,8 @@ ABORTED_SHARE: Final = 0.2
 TRANSACTION_S: Final = 10.0
 """transaction.timeout.ms: so long the coordinator waits for one whose producer is gone."""
 CALL_S: Final = 10.0
+LIVES_MAX: Final = 20
+"""Of a transactional producer: after an error that its client does not survive another one takes its id over."""
 RETRY_S: Final = 0.2
 
 
@@ -164,8 +166,8 @@ class TransactionalProducer(Client):
             )
             try:
                 self._live(producer)
-            except KafkaException as error:
-                if not (error_of(error).fatal() or error_of(error).retriable()):
+            except KafkaException:
+                if self._lives == LIVES_MAX:
                     raise
             finally:
                 producer.purge()
@@ -219,7 +221,7 @@ class TransactionalProducer(Client):
     def _commit(self, producer: Producer, transaction: Transaction) -> None:
         """Asks until there is an outcome. Raises KafkaException."""
         producer.flush(TRANSACTION_S)
-        transaction.commit_asked_s = self.recorder.now()
+        transaction.commit_asked_s = self.recorder.clock()
         transaction.end = TransactionEnd.UNKNOWN
         self._ask(lambda: producer.commit_transaction(CALL_S))
         transaction.end = TransactionEnd.COMMITTED

@@ -1,5 +1,5 @@
 """What the clients of a real run did and saw, as histories that the checkers judge. Its methods may be called from any
-thread; times are seconds since the workload began.
+thread. Times are those of this process's clock until `finish`, and then seconds since the workload began.
 
 A record's value is unique: who sent it, where, its number and its size, then `|` and a filling. A history holds what
 is before the filling, once the filling was found whole; so a record that was changed on its way is one that nobody
@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kraft.chaos.experiments.evidence import Sample
 from kraft.chaos.history import History, Operation, OperationKind, OperationStatus, TopicKey
-from kraft.chaos.transaction_history import Transaction, TransactionHistory, Write
+from kraft.chaos.transaction_history import NOT_ASKED, Transaction, TransactionHistory, Write
 
 FILLING_MARK: Final = b"|"
 FILLING: Final = b"x"
@@ -63,15 +63,39 @@ class Recorder:
         self.transaction_samples: list[Sample] = []
         self._topic_ids = dict(topic_ids)
         self._lock = threading.Lock()
-        self._began_s = time.monotonic()
+        self.origin_s = self.unix_origin_s = 0.0
+        self.begin_now()
 
-    def start_clock(self) -> float:
-        """The workload begins now; returns the Unix time."""
-        self._began_s = time.monotonic()
-        return time.time()
+    def begin_now(self) -> None:
+        """The workload begins now, for all that counts: what clients did before was to get going."""
+        self.origin_s, self.unix_origin_s = time.monotonic(), time.time()
+
+    @staticmethod
+    def clock() -> float:
+        """The clock of operations, in seconds."""
+        return time.monotonic()
 
     def now(self) -> float:
-        return time.monotonic() - self._began_s
+        """Seconds since the workload began."""
+        return time.monotonic() - self.origin_s
+
+    def finish(self) -> None:
+        """Nothing is recorded any more: all times become seconds since the workload began."""
+        origin_s = self.origin_s
+        for one in self.history.operations:
+            one.invoked_s -= origin_s
+            if one.status is not OperationStatus.PENDING:
+                one.completed_s -= origin_s
+        for transaction in self.transactions.transactions:
+            transaction.begun_s -= origin_s
+            if transaction.commit_asked_s != NOT_ASKED:
+                transaction.commit_asked_s -= origin_s
+        polls = self.transactions.polls
+        polls[:] = [replace(poll, at_s=poll.at_s - origin_s) for poll in polls]
+        self.transaction_samples = [
+            replace(one, began_s=one.began_s - origin_s, ended_s=(one.ended_s or origin_s) - origin_s)
+            for one in self.transaction_samples
+        ]
 
     def key(self, topic: str, partition: int) -> TopicKey:
         return self._topic_ids[topic], partition
@@ -98,7 +122,7 @@ class Recorder:
             return self.history.invoke(
                 process,
                 OperationKind.SEND,
-                self.now(),
+                self.clock(),
                 key=self.key(topic, partition),
                 topic=topic,
                 acks=acks,
@@ -111,7 +135,7 @@ class Recorder:
     ) -> None:
         """A send ends; base_offset -1: nobody told."""
         with self._lock:
-            History.complete(operation, status, self.now(), base_offset=base_offset, error=error)
+            History.complete(operation, status, self.clock(), base_offset=base_offset, error=error)
 
     # -- polls
 
@@ -141,7 +165,7 @@ class Recorder:
                 sought=sought,
             )
             History.complete(
-                operation, OperationStatus.OK, self.now(), records=records, next_offset=next_offset
+                operation, OperationStatus.OK, self.clock(), records=records, next_offset=next_offset
             )
 
     def polled_committed(
@@ -158,14 +182,14 @@ class Recorder:
         """A reader of committed records has read."""
         with self._lock:
             self.transactions.polled(
-                process, self.key(topic, partition), self.now(), position, records, next_offset, final=final
+                process, self.key(topic, partition), self.clock(), position, records, next_offset, final=final
             )
 
     # -- transactions
 
     def begin(self, transactional_id: str, process: str) -> Transaction:
         with self._lock:
-            return self.transactions.begin(transactional_id, process, self.now())
+            return self.transactions.begin(transactional_id, process, self.clock())
 
     def write(self, transaction: Transaction, topic: str, partition: int, values: Sequence[bytes]) -> Write:
         """A batch of a transaction, whose offset is not known yet."""
@@ -185,7 +209,7 @@ class Recorder:
                     transaction.writes[0].key[1] if transaction.writes else 0,
                     -1,
                     transaction.begun_s,
-                    self.now(),
+                    self.clock(),
                     status.value,
                     sum(len(write.values) for write in transaction.writes),
                     error,

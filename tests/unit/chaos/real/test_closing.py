@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from kraft.chaos.real.closing import compare, defects, log_lines
+import pytest
+
+from kraft.chaos.real.closing import compare, defects, log_lines, resent
 from partitions.records.builder import build_batch
 
 NAME = ("orders", 0)
@@ -63,6 +65,33 @@ def test_without_an_end_nothing_can_be_told(tmp_path: Path) -> None:
 def test_empty_copies_are_equal(tmp_path: Path) -> None:
     (found,) = compare(folders(tmp_path, node_1=[b""], node_2=[]), {NAME: (1, 2)}, {NAME: 0})
     assert (found.equal, found.compared) == (True, (1, 2))
+
+
+def sent(offset: int, value: bytes, *, producer: int = 7, epoch: int = 0, sequence: int = 0) -> bytes:
+    return build_batch(
+        [(1, None, value, ())],
+        base_offset=offset,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "is_its_own"),
+    [
+        (sent(1, b"a", epoch=1), True),
+        (sent(1, b"a", sequence=1), False),
+        (sent(1, b"a", producer=8, epoch=1), False),
+        (batch(1, b"a"), False),
+    ],
+)
+def test_only_a_newer_epoch_of_the_same_producer_makes_a_copy_the_client_s_own(
+    tmp_path: Path, second: bytes, is_its_own: bool
+) -> None:
+    dirs = folders(tmp_path, node_1=[sent(0, b"a") + second])
+    found = resent(dirs, {NAME: (1,)}, {NAME: {b"a": [0, 1]}})
+    assert found == ({(NAME, 1)} if is_its_own else set())
 
 
 LOG = """2026-11-26 18:30:57.408764 INFO    logs opened logs=0 clean=False

@@ -21,11 +21,17 @@ def gone(process: subprocess.Popen[bytes]) -> bool:
 
 
 def test_nothing_is_left_when_a_run_ends_whatever_ends_it(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), run_folder(tmp_path / "runs") as folder:
-        helper = start_helper(folder / HELPERS, "helper", SLEEPER)
-        assert helper.poll() is None
-        raise KeyboardInterrupt
-    assert gone(helper)
+    helpers = []
+
+    def interrupted() -> None:
+        with run_folder(tmp_path / "runs") as folder:
+            helpers.append(start_helper(folder / HELPERS, "helper", SLEEPER))
+            assert helpers[0].poll() is None
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert gone(helpers[0])
     assert list((tmp_path / "runs").iterdir()) == []
 
 

@@ -47,7 +47,11 @@ CASES = {
         [DiskLoss(6.0, 1), DiskLoss(9.0, 2)],
         True,
     ),
-    "disks of other partitions": ([ALL], [DiskLoss(6.0, node, (("others", 0),)) for node in (1, 2, 3)], False),
+    "disks of other partitions": (
+        [ALL],
+        [DiskLoss(6.0, node, (("others", 0),)) for node in (1, 2, 3)],
+        False,
+    ),
 }
 
 

@@ -87,9 +87,7 @@ def test_what_is_sent_passes_and_is_counted(client: socket.socket, relays: Relay
 
 
 @pytest.mark.parametrize("cut", [THERE, BACK])
-def test_what_a_cut_holds_back_comes_when_it_heals(
-    client: socket.socket, relays: Relays, cut: Link
-) -> None:
+def test_what_a_cut_holds_back_comes_when_it_heals(client: socket.socket, relays: Relays, cut: Link) -> None:
     assert asked(client, b"before") == b"before"
     passed = relays.impose(Condition(Passage.STALLED), [cut]).passed_bytes
     client.sendall(b"later")
@@ -112,12 +110,16 @@ def test_a_reset_ends_connections_and_refuses_new_ones_until_it_heals(
     relays.impose(Condition(Passage.RESET), [THERE])
     with pytest.raises(ConnectionResetError):
         client.recv(1)
-    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), ANSWER_S) as second:
-        while True:
-            asked(second, b"meanwhile")
+    with pytest.raises(ConnectionError):
+        asked_anew(port, b"meanwhile")
     relays.heal()
-    with socket.create_connection(("127.0.0.1", port), ANSWER_S) as third:
-        assert asked(third, b"after") == b"after"
+    assert asked_anew(port, b"after") == b"after"
+
+
+def asked_anew(port: int, text: bytes) -> bytes:
+    """Asks on a connection of its own; an end without an answer is one without a handshake, too."""
+    with socket.create_connection(("127.0.0.1", port), ANSWER_S) as connection:
+        return asked(connection, text) or asked(connection, text)
 
 
 def test_a_half_open_connection_swallows_and_is_reset_when_it_heals(
@@ -160,7 +162,9 @@ def test_a_connection_that_goes_around_the_relays_is_known_after_it_was_closed(
         port = stranger.getsockname()[1]
         assert asked(stranger, b"around") == b"around"
         assert connections_around(relays.node_ports) == {(echo.port, port)}
-    assert (echo.port, port) in connections_around(relays.node_ports), "it ended first: the kernel remembers it"
+    assert (echo.port, port) in connections_around(relays.node_ports), (
+        "it ended first: the kernel remembers it"
+    )
 
 
 def test_links_around_a_node() -> None:
