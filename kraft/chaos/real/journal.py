@@ -120,12 +120,17 @@ class DiskLoss:
 
 
 def is_explained(
-    journal: Journal, losses: Sequence[DiskLoss], partition: PartitionName, acknowledged_s: float
+    journal: Journal,
+    losses: Sequence[DiskLoss],
+    partition: PartitionName,
+    acknowledged_s: float,
+    *,
+    unclean_is_allowed: bool = False,
 ) -> bool:
     """Whether every member of ISR and ELR lost a record that was committed at `acknowledged_s`, by these faults.
 
     Who is in the ISR then has the record, and who joins them later gets it, while any of them has it; a loss takes it
-    from one.
+    from one, and an unclean election, where the topic allows it, from all but the new leader.
     """
     events: list[tuple[float, MetadataChange | DiskLoss]] = [
         (one.at_s, one) for one in journal.partitions if (one.topic, one.partition) == partition
@@ -139,6 +144,8 @@ def is_explained(
             members = {*event.isr, *event.elr}
             if at_s <= acknowledged_s:
                 having = set(members)
+            elif event.unclean and unclean_is_allowed:
+                having &= {event.leader}
             elif had:
                 having |= members
         elif at_s > acknowledged_s:

@@ -39,6 +39,7 @@ CALL_S: Final = 10.0
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER of a socket whose close is a reset."""
 _TCP_LISTEN: Final = "0A"
+_TCP_ESTABLISHED: Final = 1
 _T = TypeVar("_T")
 
 
@@ -250,6 +251,8 @@ class Relays:
             if not state.is_open.is_set():
                 state.traffic.hurt += 1
                 await state.is_open.wait()
+        if not _is_established(writer):
+            return  # who dialled has given up meanwhile: nobody's packets would have come through
         if Passage.RESET in (there.condition.passage, back.condition.passage):
             there.traffic.hurt += 1
             connection.reset()
@@ -333,6 +336,14 @@ class _Connection:
 
 
 # -- what the kernel says of connections
+
+
+def _is_established(writer: asyncio.StreamWriter) -> bool:
+    """Whether the other side has not ended its connection, whatever it had sent before."""
+    end = writer.get_extra_info("socket")
+    if end is None or writer.transport.is_closing():
+        return False
+    return bool(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_ESTABLISHED)
 
 
 class _Row(NamedTuple):

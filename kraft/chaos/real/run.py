@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -81,6 +81,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 """Of nodes, unless a file says otherwise: quicker than a node comes, so that runs are short, and slow enough for a busy
 host, on which an election that nothing has caused would be another fault."""
 DISK_LOSSES: Final = frozenset(("wipe", "bit-rot", "truncate"))
+UNCLEAN: Final = "unclean.leader.election.enable"
 OPERATIONS_SHOWN: Final = 5
 NODE_ENDED, DEFECT = "node-ended", "defect"
 
@@ -334,7 +335,7 @@ class _Run:
     ) -> Evidence:
         faults = tuple(_checked(one, self._experiment, found.journal) for one in method.evidence())
         history = recorder.history
-        excuse = _excuse(recorder, faults, found)
+        excuse = _excuse(self._experiment, recorder, faults, found)
         report = check_history(history, is_excused=excuse)
         anomalies = list(_anomalies(report, history)) + [
             Anomaly(one.oracle, one.text) for one in found.lost_commits
@@ -400,10 +401,10 @@ def _checked(fault: FaultEvidence, experiment: Experiment, journal: Journal | No
 
 
 def _excuse(
-    recorder: Recorder, faults: tuple[FaultEvidence, ...], found: _Findings
+    experiment: Experiment, recorder: Recorder, faults: tuple[FaultEvidence, ...], found: _Findings
 ) -> Callable[[TopicKey, int, Value], bool]:
-    """Whether faults of disks took a record from everybody who had it (without a journal: never), or a copy is its
-    client's own."""
+    """Whether faults of disks, or an unclean election that the topic allows, took a record from everybody who had it
+    (without a journal: never), or a copy is its client's own."""
     journal = found.journal
     losses = [
         DiskLoss(fault.began_s, node, fault.partitions if fault.name != "wipe" else ())
@@ -411,25 +412,34 @@ def _excuse(
         if fault.name in DISK_LOSSES and fault.began_s is not None
         for node in fault.nodes
     ]
+    allowing = {
+        topic.name
+        for topic in experiment.cluster.topics
+        if {**experiment.cluster.settings, **topic.configs}.get(UNCLEAN, "false") == "true"
+    }
     names = {
         recorder.key(topic, number): (topic, number)
         for topic, count in recorder.partitions.items()
         for number in range(count)
     }
-    acknowledged: dict[tuple[TopicKey, Value], float] = {}
-    if losses and journal is not None:
-        acknowledged = {
-            (one.key, value): one.completed_s
+
+    @cache
+    def written() -> dict[tuple[TopicKey, Value], float]:
+        return {
+            (one.key, value): one.completed_s if one.status is OperationStatus.OK else one.invoked_s
             for one in recorder.history.operations
-            if one.key
+            if one.key is not None
             for value in one.values
         }
 
     def is_excused(key: TopicKey, offset: int, value: Value) -> bool:
-        if (names[key], offset) in found.resent:
+        name = names[key]
+        if (name, offset) in found.resent:
             return True
-        at_s = acknowledged.get((key, value))
-        return at_s is not None and journal is not None and is_explained(journal, losses, names[key], at_s)
+        at_s = written().get((key, value))
+        if at_s is None or journal is None:
+            return False
+        return is_explained(journal, losses, name, at_s, unclean_is_allowed=name[0] in allowing)
 
     return is_excused
 
