@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kraft.chaos.experiments.evidence import Journal, MetadataChange
@@ -53,6 +55,13 @@ CASES = {
         False,
     ),
 }
+
+
+@pytest.mark.parametrize(("allowed", "explained"), [(True, True), (False, False)])
+def test_an_unclean_election_is_an_excuse_where_the_topic_allows_it(allowed: bool, explained: bool) -> None:
+    unclean = replace(change(7.0, (3,)), unclean=True)
+    journal = Journal((ALL, change(3.0, (1, 2)), unclean))
+    assert is_explained(journal, [], NAME, ACKED_S, unclean_is_allowed=allowed) is explained
 
 
 @pytest.mark.parametrize("case", CASES)

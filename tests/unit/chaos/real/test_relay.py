@@ -102,6 +102,19 @@ def test_what_a_cut_holds_back_comes_when_it_heals(client: socket.socket, relays
     assert client.recv(5) == b"later"
 
 
+def test_who_gave_up_during_a_cut_is_not_connected_when_it_heals(
+    client: socket.socket, relays: Relays
+) -> None:
+    assert asked(client, b"before") == b"before"
+    relays.cut(THERE, BACK)
+    with socket.create_connection(client.getpeername(), ANSWER_S) as impatient:
+        impatient.sendall(b"anybody?")
+    relays.heal()
+    assert asked(client, b"after") == b"after"
+    assert asked_anew(client.getpeername()[1], b"new") == b"new"
+    assert relays.traffic([THERE]).connections == 2
+
+
 def test_a_reset_ends_connections_and_refuses_new_ones_until_it_heals(
     client: socket.socket, relays: Relays
 ) -> None:
