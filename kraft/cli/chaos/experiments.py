@@ -74,7 +74,7 @@ def run(
     _make(folder)
     console.print(f"[dim]{experiment.name} on {world}, seed {seed}, {experiment.duration_s:g} s …[/dim]")
     with ends_like_ctrl_c():
-        evidence = play_on(world, experiment, seed, folder, lambda _: None)
+        evidence = play_on(world, experiment, seed, folder, _say)
     options = ["--backend", world, "--seed", str(seed), *(["--duration", duration] if duration else [])]
     done = Run(
         experiment,
@@ -88,6 +88,10 @@ def run(
     else:
         _print(done, page)
     raise typer.Exit(exit_code(done))
+
+
+def _say(text: str) -> None:
+    console.print(text, style="dim", markup=False)
 
 
 def exit_code(done: Run) -> int:

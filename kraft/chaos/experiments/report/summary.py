@@ -137,10 +137,12 @@ def _found(evidence: Evidence, verdict: Verdict) -> str:
     ]
     longest_ms = max((unavailable_ms(one, evidence) for one in evidence.faults), default=0)
     excused = f", {counts['excused']} losses are excused by the faults" if counts.get("excused") else ""
+    elections = counts.get("elections", 0)
+    elected = "there was 1 election" if elections == 1 else f"there were {elections} elections"
     return (
         f"Of {counts.get('acked', 0)} records acknowledged with acks=all, {counts.get('lost', 0)} were lost and"
         f" {counts.get('doubled', 0)} doubled{''.join(f', {one}' for one in weak)}{excused}; a client waited for at"
-        f" most {longest_ms / 1000:.2f} s around a fault, and there were {counts.get('elections', 0)} elections."
+        f" most {longest_ms / 1000:.2f} s around a fault, and {elected}."
     )
 
 
