@@ -237,7 +237,8 @@ class Relays:
             assert task is not None
             self._connections[task] = None
             try:
-                with contextlib.suppress(OSError):  # one side is gone, and `_carry` has told the other
+                # One side is gone, and `_carry` has told the other; or the relays close, which asyncio would report.
+                with contextlib.suppress(OSError, asyncio.CancelledError):
                     source = CLIENTS if clients else self._owner(writer)
                     if source is not None:  # else the process is gone already
                         await self._carry(task, Link(source, node_id), port, reader, writer)
