@@ -40,7 +40,7 @@ READ_WITHIN_S = 60.0
 SETTLE_S = 2.0
 """Time for the last high watermark to reach the followers and be checkpointed."""
 LOOK_EVERY_S = 0.05
-TELL_EVERY_S = 0.5
+TELL_EVERY_S = 0.1
 
 
 @dataclass
@@ -78,6 +78,9 @@ class Observer:
 
     def began(self, parts: Parts) -> None:
         """The cluster is whole, and the workloads begin now. Faults may be planned."""
+
+    def looked(self, parts: Parts) -> None:
+        """Some time has passed, 0.1 virtual seconds at most. Nothing of the run goes on meanwhile."""
 
     def ending(self, parts: Parts) -> None:
         """Everything has healed, and the workloads are about to stop."""
@@ -211,8 +214,13 @@ class Parts:
         simulation = self.simulation
         while simulation.now + TELL_EVERY_S < until_s:
             simulation.run_until(simulation.now + TELL_EVERY_S)
-            self._on_time(simulation.now)
+            self._told()
         simulation.run_until(until_s)
+        self._told()
+
+    def _told(self) -> None:
+        self._on_time(self.simulation.now)
+        self.observer.looked(self)
 
     def _calm(self) -> None:
         self.faults.end_all()
@@ -259,7 +267,7 @@ class Parts:
 
     def _wait(self, condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
         def is_over() -> bool:
-            self._on_time(self.simulation.now)
+            self._told()
             return condition()
 
         if not self.simulation.run_until_true(is_over, within_s, LOOK_EVERY_S):

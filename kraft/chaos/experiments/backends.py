@@ -16,7 +16,8 @@ from kraft.chaos.pool import run_isolated
 from kraft.chaos.report import commit_of_checkout
 from kraft.user_error import EXIT_USAGE, UserError
 
-OnTime = Callable[[float], None]
+Say = Callable[[str], None]
+"""Is told, in words, what the run does now."""
 
 
 def backend_of(experiment: Experiment, asked: str | None) -> str:
@@ -41,10 +42,10 @@ def lasting(experiment: Experiment, duration_s: float) -> Experiment:
     return replace(experiment, duration_s=duration_s)
 
 
-def play_on(backend: str, experiment: Experiment, seed: int, out: Path, on_time: OnTime) -> Evidence:
+def play_on(backend: str, experiment: Experiment, seed: int, out: Path, say: Say) -> Evidence:
     """Plays it, and notes where. Raises UserError for what this machine lacks. `out`: the folder of the run, for the
     logs of a real one."""
-    evidence = _played(backend, experiment, seed, out, on_time)
+    evidence = _played(backend, experiment, seed, out, say)
     return replace(evidence, environment={**environment(), **evidence.environment})
 
 
@@ -60,7 +61,7 @@ def environment() -> dict[str, str]:
     }
 
 
-def _played(backend: str, experiment: Experiment, seed: int, out: Path, on_time: OnTime) -> Evidence:
+def _played(backend: str, experiment: Experiment, seed: int, out: Path, say: Say) -> Evidence:
     if backend == SIM:
         from kraft.chaos.experiments.simulated import play, scenario_of
 
@@ -68,4 +69,4 @@ def _played(backend: str, experiment: Experiment, seed: int, out: Path, on_time:
         return run_isolated(lambda: play(experiment, seed))
     from kraft.chaos.real.run import play as play_really
 
-    return play_really(experiment, seed, out, on_time)
+    return play_really(experiment, seed, out, say=say)

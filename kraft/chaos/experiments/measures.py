@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kraft.chaos.experiments.document import Experiment, Probe
+from kraft.chaos.experiments.document import Experiment, Probe, quantity
 from kraft.chaos.experiments.evidence import (
     Evidence,
     FaultEvidence,
@@ -21,6 +21,7 @@ from kraft.chaos.experiments.evidence import (
     Reading,
     Sample,
 )
+from kraft.chaos.experiments.vocabulary import PROBES
 
 INSTANT_S: Final = 1.0
 """A fault that does not last is looked at for this long."""
@@ -274,3 +275,17 @@ def counts_of_gaps(evidence: Evidence) -> dict[str, int]:
         for name in ("unavailable_ms", f"unavailable_ms({gap.partition[0]})"):
             counts[name] = max(counts.get(name, 0), round(1000 * gap.length_s))
     return counts
+
+
+def abort_reason(
+    experiment: Experiment, samples: Sequence[Sample], readings: Sequence[Reading], now_s: float
+) -> str:
+    """The first abort condition that is met, in words; "" if none is. All since the method began is measured."""
+    window = Window(experiment.steady_s, now_s)
+    for abort in experiment.aborts:
+        value, text = measure(abort.probe.name, samples, readings, window)
+        if value is not None and not abort.probe.holds(value):
+            shown = quantity(value, PROBES[abort.probe.name].unit)
+            more = f" ({text})" if text else ""
+            return f"{abort.probe.name} was {shown}, which is not {abort.probe.tolerance}{more}"
+    return ""

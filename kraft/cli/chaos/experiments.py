@@ -74,7 +74,7 @@ def run(
     _make(folder)
     console.print(f"[dim]{experiment.name} on {world}, seed {seed}, {experiment.duration_s:g} s …[/dim]")
     with ends_like_ctrl_c():
-        evidence = play_on(world, experiment, seed, folder, lambda _: None)
+        evidence = play_on(world, experiment, seed, folder, _say)
     options = ["--backend", world, "--seed", str(seed), *(["--duration", duration] if duration else [])]
     done = Run(
         experiment,
@@ -88,6 +88,10 @@ def run(
     else:
         _print(done, page)
     raise typer.Exit(exit_code(done))
+
+
+def _say(text: str) -> None:
+    console.print(text, style="dim", markup=False)
 
 
 def exit_code(done: Run) -> int:
@@ -132,7 +136,7 @@ def explanation(experiment: Experiment, name: str) -> list[str]:
 
     cluster = experiment.cluster
     topics = [
-        f"{one.name}: {one.partitions} partitions, {one.replicas} replicas"
+        f"{one.name}: partitions {one.partitions}, replicas {one.replicas}"
         + "".join(f", {key}={value}" for key, value in one.configs.items())
         for one in cluster.topics
     ]
@@ -145,8 +149,9 @@ def explanation(experiment: Experiment, name: str) -> list[str]:
         f"{one.name} {one.tolerance}, {' and '.join(w for w in ('before', 'during', 'after') if w in one.when)}"
         for one in experiment.hypothesis.probes
     ]
+    lessons = lesson(experiment) or experiment.teaches
     parts: list[tuple[str, list[str]]] = [
-        ("What it teaches", [lesson(experiment) or experiment.teaches]),
+        ("What it teaches", [lessons]),
         ("Cluster", [f"{cluster.nodes} nodes", *settings, *topics]),
         ("Workload", workload),
         ("Steady state", probes or ["not measured"]),
@@ -156,7 +161,11 @@ def explanation(experiment: Experiment, name: str) -> list[str]:
     ]
     lines = _folded(f"{experiment.name}: {experiment.teaches}", 0)
     for title, texts in parts:
-        lines += ["", title, *(line for text in texts for line in _folded(text, 2))]
+        lines += [
+            "",
+            title,
+            *(line for text in texts for line in _folded(text, 2, hanging=text is not lessons)),
+        ]
     return lines
 
 
@@ -179,12 +188,13 @@ def _step(step: Step) -> str:
     return f"{step.at_s:g} s: {step.fault} of {step.target.text}{lasts}{words}{ramp}"
 
 
-def _folded(text: str, by: int) -> list[str]:
-    prefix = " " * by
+def _folded(text: str, by: int, *, hanging: bool = True) -> list[str]:
+    """Paragraphs, indented; `hanging`: further lines of one a little more."""
+    prefix, further = " " * by, "  " if hanging else ""
     lines = []
     for paragraph in text.split("\n\n"):
         folded = fill(
-            " ".join(paragraph.split()), COLUMNS - by, break_long_words=False, subsequent_indent=prefix
+            " ".join(paragraph.split()), COLUMNS - by, break_long_words=False, subsequent_indent=further
         )
         lines += indent(folded, prefix).splitlines()
     return lines

@@ -16,6 +16,7 @@
       const left = Number(one.dataset.from), right = Number(one.dataset.until ?? left);
       one.style.left = `${share(left)}%`;
       if (one.dataset.until !== undefined) one.style.width = `${share(right) - share(left)}%`;
+      if (one.classList.contains("span")) one.style.paddingLeft = `calc(${Math.max(0, -share(left))}% + 5px)`;
     }
     const axis = timeline.querySelector(".axis"), every = step(span);
     const digits = Math.max(0, -Math.floor(Math.log10(every)));

@@ -114,10 +114,7 @@ def sentences(run: Run) -> tuple[str, str, str]:
 def _done(experiment: Experiment, evidence: Evidence) -> str:
     world = "in the simulator" if evidence.backend == "sim" else "of real processes"
     struck = [one for one in evidence.faults if one.began_s is not None]
-    told = [
-        f"{one.name} of {one.target} (node {', '.join(map(str, one.nodes))}) at {one.began_s:.1f} s"
-        for one in struck[:NAMED_MAX]
-    ]
+    told = [f"{one.name} of {one.target}{_nodes(one)} at {one.began_s:.1f} s" for one in struck[:NAMED_MAX]]
     if len(struck) > NAMED_MAX:
         told.append(f"{len(struck) - NAMED_MAX} more faults")
     faults = f"; it was struck by {', '.join(told)}" if told else "; nothing struck it"
@@ -125,6 +122,10 @@ def _done(experiment: Experiment, evidence: Evidence) -> str:
         f"A cluster of {experiment.cluster.nodes} nodes {world} served {len(experiment.workload)} workloads for"
         f" {evidence.ended_s:.0f} s{faults}."
     )
+
+
+def _nodes(fault: FaultEvidence) -> str:
+    return f" (node {', '.join(map(str, fault.nodes))})" if fault.nodes else ""
 
 
 def _found(evidence: Evidence, verdict: Verdict) -> str:
@@ -136,10 +137,12 @@ def _found(evidence: Evidence, verdict: Verdict) -> str:
     ]
     longest_ms = max((unavailable_ms(one, evidence) for one in evidence.faults), default=0)
     excused = f", {counts['excused']} losses are excused by the faults" if counts.get("excused") else ""
+    elections = counts.get("elections", 0)
+    elected = "there was 1 election" if elections == 1 else f"there were {elections} elections"
     return (
         f"Of {counts.get('acked', 0)} records acknowledged with acks=all, {counts.get('lost', 0)} were lost and"
         f" {counts.get('doubled', 0)} doubled{''.join(f', {one}' for one in weak)}{excused}; a client waited for at"
-        f" most {longest_ms / 1000:.2f} s around a fault, and there were {counts.get('elections', 0)} elections."
+        f" most {longest_ms / 1000:.2f} s around a fault, and {elected}."
     )
 
 
