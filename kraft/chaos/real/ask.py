@@ -7,7 +7,7 @@ import socket
 import struct
 from typing import Any, Final
 
-from kraft.chaos.real.relay import LOCALHOST, RELAY_HOST
+from kraft.chaos.real.relay import LOCALHOST, WATCHER_HOST
 from kraft.protocol.errors import ProtocolError
 from kraft.protocol.headers import decode_response_header
 from kraft.protocol.messages import decode_response, encode_request_frame
@@ -22,7 +22,7 @@ class NoAnswerError(Exception):
     """The broker did not answer; the text says why."""
 
 
-def ask(port: int, request: Message, version: int, timeout_s: float, *, host: str = RELAY_HOST) -> Any:
+def ask(port: int, request: Message, version: int, timeout_s: float, *, host: str = WATCHER_HOST) -> Any:
     """The answer of who listens on a port of this host. `timeout_s` is for each step of the exchange; `host` is the
     address that it is asked from. Raises NoAnswerError."""
     api_key = request.API_KEY

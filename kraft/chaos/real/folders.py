@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from kraft.chaos.real.cluster import end_group, unmount_below
+from kraft.chaos.real.faults.packets import delete_noted
 from kraft.local_cluster.cluster import LocalCluster
 from kraft.local_cluster.node_process import live_pid, process_stat
 from kraft.user_error import UserError
@@ -74,6 +75,7 @@ def remove(folder: Path) -> None:
         pid = live_pid(noted)
         if pid is not None:
             end_group(pid)
+    delete_noted(folder / HELPERS)
     LocalCluster(folder / CLUSTER).destroy()
     unmount_below(folder)
     shutil.rmtree(folder, ignore_errors=True)

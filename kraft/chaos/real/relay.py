@@ -2,7 +2,7 @@
 
 A node advertises its relays' ports and listens on others. A link is a pair (from, to) of nodes, or of a node and all
 clients (`CLIENTS`), and carries bytes one way. Which node dialled is found by the process that holds the other end
-of the connection (Linux, no privileges). The relays themselves dial from `RELAY_HOST`, which nobody else does: a
+of the connection (Linux, no privileges). The relays themselves dial from addresses that nobody else uses: a
 connection that goes around them is known by its address, also after it was closed (`connections_around`).
 
 What is true of a real network and not of this one: a relay accepts and acknowledges what it does not pass on, so a
@@ -28,8 +28,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 import uvloop
 
 LOCALHOST: Final = "127.0.0.1"
-RELAY_HOST: Final = "127.75.0.1"
-"""Where relays dial from; Linux has all of 127/8 on its loopback."""
+RELAY_NETWORK: Final = "127.75.0."
+"""Where relays dial from, and nobody else (Linux has all of 127/8 on its loopback): an address for each source, so that
+packets tell whose they are."""
+WATCHER_HOST: Final = f"{RELAY_NETWORK}250"
+"""Where those dial from who watch a cluster past its relays."""
 CLIENTS: Final = 0
 """The end of a link that stands for all clients; nodes count from 1."""
 CHUNK_BYTES: Final = 1 << 16
@@ -48,6 +51,11 @@ class Link(NamedTuple):
 
     source: int
     target: int
+
+
+def relay_host(source: int) -> str:
+    """The address from which relays dial for a node, or for clients."""
+    return f"{RELAY_NETWORK}{1 + source}"
 
 
 class Passage(StrEnum):
@@ -118,8 +126,8 @@ class Relays:
         self._links: dict[Link, _State] = {}
         self._servers: list[asyncio.Server] = []
         self._connections: dict[asyncio.Task[None], _Connection | None] = {}
-        self.node_ports: set[int] = set()
-        """The ports before which relays stand."""
+        self.ports: dict[int, set[int]] = {}
+        """By node: its ports before which relays stand."""
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
         self._thread.start()
@@ -147,7 +155,7 @@ class Relays:
 
     def relay(self, node_id: int, port: int, *, clients: bool = False) -> int:
         """Starts a relay before a port of a node, which its peers dial, or its clients; returns the port to dial."""
-        self.node_ports.add(port)
+        self.ports.setdefault(node_id, set()).add(port)
         return self._call(self._listen(node_id, port, clients))
 
     def impose(self, condition: Condition, links: Iterable[Link]) -> Traffic:
@@ -194,6 +202,11 @@ class Relays:
         )
 
     @property
+    def node_ports(self) -> set[int]:
+        """The ports of all nodes before which relays stand."""
+        return set().union(*self.ports.values())
+
+    @property
     def relayed(self) -> int:
         """Connections between nodes that were made."""
         nodes = self._node_ids
@@ -224,7 +237,8 @@ class Relays:
             assert task is not None
             self._connections[task] = None
             try:
-                with contextlib.suppress(OSError):  # one side is gone, and `_carry` has told the other
+                # One side is gone, and `_carry` has told the other; or the relays close, which asyncio would report.
+                with contextlib.suppress(OSError, asyncio.CancelledError):
                     source = CLIENTS if clients else self._owner(writer)
                     if source is not None:  # else the process is gone already
                         await self._carry(task, Link(source, node_id), port, reader, writer)
@@ -257,7 +271,9 @@ class Relays:
             there.traffic.hurt += 1
             connection.reset()
             return
-        far_reader, far_writer = await asyncio.open_connection(LOCALHOST, port, local_addr=(RELAY_HOST, 0))
+        far_reader, far_writer = await asyncio.open_connection(
+            LOCALHOST, port, local_addr=(relay_host(link.source), 0)
+        )
         connection.writers.append(far_writer)
         there.traffic.connections += 1
         try:
@@ -376,7 +392,7 @@ def connections_around(node_ports: Collection[int]) -> set[tuple[int, int]]:
         for near, far in ((row.local, row.remote), (row.remote, row.local))
         if near[1] in node_ports
         and near[0] == LOCALHOST
-        and far[0] != RELAY_HOST
+        and not far[0].startswith(RELAY_NETWORK)
         and row.state != _TCP_LISTEN
     }
 

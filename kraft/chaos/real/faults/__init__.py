@@ -11,6 +11,8 @@ from kraft.chaos.experiments.document import Experiment, Step
 from kraft.chaos.real.faults.fault import Aim, Fault, Proof
 from kraft.chaos.real.faults.hosts import CpuPressure, DiskFull
 from kraft.chaos.real.faults.networks import network_fault
+from kraft.chaos.real.faults.packets import PacketLoss
+from kraft.chaos.real.faults.packets import refusal as packet_loss_refusal
 from kraft.chaos.real.faults.processes import BitRot, Down, Pause, RollingRestart, Truncate, Wipe
 
 FAULTS: Final[Mapping[str, Callable[[Aim], Fault]]] = {
@@ -23,6 +25,7 @@ FAULTS: Final[Mapping[str, Callable[[Aim], Fault]]] = {
     "truncate": Truncate,
     "disk-full": DiskFull,
     "cpu-pressure": CpuPressure,
+    "packet-loss": PacketLoss,
     **{
         name: partial(network_fault, name)
         for name in ("cut-off", "stall", "half-open", "reset", "latency", "bandwidth")
@@ -42,6 +45,8 @@ def _refusal(step: Step) -> str:
         return f"the fault {step.fault} cannot be played on real nodes yet; try --backend sim"
     if step.fault in DISK_FAULTS and os.geteuid() != 0:
         return f"the fault {step.fault} needs root, since each node gets a file system of its own (tmpfs)"
+    if step.fault == "packet-loss":
+        return packet_loss_refusal()
     return ""
 
 
