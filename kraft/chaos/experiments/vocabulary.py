@@ -84,7 +84,9 @@ FAULTS: Final[Mapping[str, FaultWord]] = {
     ),
     "disk-full": FaultWord("the target's disk has no room (ENOSPC)"),
     "slow-disk": FaultWord(
-        "each fsync of the target takes `sync`", {"sync": units.seconds_of}, required=frozenset(("sync",))
+        "each fsync of the target takes `sync`",
+        {"sync": units.seconds_of},
+        required=frozenset(("sync",)),
         backends=ONLY_SIM,
     ),
     "bit-rot": FaultWord(
