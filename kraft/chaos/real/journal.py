@@ -140,9 +140,9 @@ def is_explained(
     having: set[int] = set()
     for at_s, event in sorted(events, key=lambda event: event[0]):
         if isinstance(event, MetadataChange):
-            had = members & having
+            had, known = members & having, bool(members)
             members = {*event.isr, *event.elr}
-            if at_s <= acknowledged_s:
+            if at_s <= acknowledged_s or not known:
                 having = set(members)
             elif event.unclean and unclean_is_allowed:
                 having &= {event.leader}

@@ -362,45 +362,40 @@ def _is_established(writer: asyncio.StreamWriter) -> bool:
     return bool(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_ESTABLISHED)
 
 
-class _Row(NamedTuple):
-    """A line of /proc/net/tcp: (address, port) of both ends."""
-
-    local: tuple[str, int]
-    remote: tuple[str, int]
-    state: str
-    inode: str
-
-
-def _rows() -> Iterator[_Row]:
+def _connections() -> Iterator[tuple[str, str, str, str]]:
+    """This host's connections as /proc/net/tcp has them: local end, remote end, state, inode. Both ends are
+    `ADDRESS:PORT` in hexadecimal."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        yield _Row(_end(fields[1]), _end(fields[2]), fields[3], fields[9])
+        _, local, remote, state, *others = line.split(None, 10)
+        yield local, remote, state, others[5]
 
 
-def _end(text: str) -> tuple[str, int]:
-    address, _, port = text.partition(":")
-    return socket.inet_ntoa(struct.pack("=I", int(address, 16))), int(port, 16)
+def _end(address: str, port: int) -> str:
+    """An end of a connection, as the kernel writes it."""
+    return f"{struct.unpack('=I', socket.inet_aton(address))[0]:08X}:{port:04X}"
+
+
+_RELAY_ENDING: Final = _end(f"{RELAY_NETWORK}0", 0)[2:8]
+"""Of all addresses in the network of relays: its bytes but for the last, which comes first."""
 
 
 def connections_around(node_ports: Collection[int]) -> set[tuple[int, int]]:
     """Connections with these ports of nodes, open ones and those that the kernel still remembers, which go around the
     relays: (port of the node, port of the other end). Those that were there before the nodes were are none of theirs.
     """
+    ports = {_end(LOCALHOST, port): port for port in node_ports}
     return {
-        (near[1], far[1])
-        for row in _rows()
-        for near, far in ((row.local, row.remote), (row.remote, row.local))
-        if near[1] in node_ports
-        and near[0] == LOCALHOST
-        and not far[0].startswith(RELAY_NETWORK)
-        and row.state != _TCP_LISTEN
+        (ports[near], int(far[9:], 16))
+        for local, remote, state, _ in _connections()
+        for near, far in ((local, remote), (remote, local))
+        if near in ports and far[2:8] != _RELAY_ENDING and state != _TCP_LISTEN
     }
 
 
 def _socket_inode(local_port: int, remote_port: int) -> str | None:
     """The inode of this host's socket with these two ports on 127.0.0.1."""
-    ends = ((LOCALHOST, local_port), (LOCALHOST, remote_port))
-    return next((row.inode for row in _rows() if (row.local, row.remote) == ends), None)
+    ends = (_end(LOCALHOST, local_port), _end(LOCALHOST, remote_port))
+    return next((inode for *found, _, inode in _connections() if tuple(found) == ends), None)
 
 
 def _open_files(pid: int) -> Iterator[str]:

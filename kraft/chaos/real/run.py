@@ -308,7 +308,7 @@ class _Run:
         found.lost_commits = tuple(clients.lost_commits())
         watch.stopping.set()
         watch.join()
-        watch.look()
+        watch.look_for_bypasses()
         replicas = self._replicas()
         self._say("the nodes are stopped in order, and their replicas compared")
         self._cluster.local.stop_all()

@@ -20,6 +20,7 @@ def change(at_s: float, isr: tuple[int, ...], elr: tuple[int, ...] = ()) -> Meta
 ALL = change(0.0, (1, 2, 3))
 
 CASES = {
+    "written before the journal begins": ([change(6.0, (1, 2, 3)), change(7.0, (1, 2))], [], False),
     "nobody lost a disk": ([ALL], [], False),
     "one of three did": ([ALL], [DiskLoss(6.0, 1)], False),
     "all did": ([ALL], [DiskLoss(6.0, 1), DiskLoss(6.0, 2), DiskLoss(6.0, 3)], True),
