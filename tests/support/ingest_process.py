@@ -69,7 +69,12 @@ class IngestProcess:
             assert self.process.poll() is None, self.said()
             return self.commits() >= count
 
-        until(made, f"{count} commits", START_S)
+        try:
+            until(made, f"{count} commits", START_S)
+        except AssertionError as late:
+            raise AssertionError(
+                f"{late}; the run is at step {self.step()} and said:\n{self.said()}"
+            ) from late
 
     def step(self) -> str | None:
         """Of the attempt at hand: files are there and no commit names them (before), the commit is being written or
