@@ -151,8 +151,11 @@ class StoppedCluster:
                 raise UnknownTopicError(
                     f"path: none of the directories holds a partition of the topic {name}."
                 )
+        folders: dict[str, list[Replica]] = {}
+        for partition, replicas in self._all.items():
+            folders.setdefault(partition.topic, []).extend(replicas)
         for name, partitions in found.items():
-            check_topic_ids(one for key, all_ in self._all.items() if key.topic == name for one in all_)
+            check_topic_ids(folders[name])
             self._check_whole(name, partitions)
         return {
             name: TopicMetadata(
