@@ -12,6 +12,7 @@ from kraft.cli.chaos import commands as chaos
 from kraft.cli.consume.command import consume
 from kraft.cli.demo.run import demo
 from kraft.cli.groups import commands as groups
+from kraft.cli.ingest import commands as ingest
 from kraft.cli.log import commands as log
 from kraft.cli.log_dirs import log_dirs
 from kraft.cli.metadata import commands as metadata
@@ -49,6 +50,7 @@ app.command("log-dirs")(reflowed(log_dirs))
 app.add_typer(chaos.app, name="chaos")
 app.command()(produce)
 app.command()(consume)
+app.add_typer(ingest.app, name="ingest")
 app.command()(demo)
 
 

@@ -108,6 +108,8 @@ class ClusterClient:
         security: Security = Security(),  # noqa: B008  # immutable
     ) -> None:
         self.policy = policy
+        self.cluster_id: str | None = None
+        """As the last broker that was asked for topics named it."""
         self._tls = security.context()
         self._isolation_level = _READ_COMMITTED if read_committed else 0
         self._answered = False
@@ -213,6 +215,7 @@ class ClusterClient:
         self._brokers.update(
             {broker.node_id: BrokerAddress(broker.host, broker.port) for broker in response.brokers}
         )
+        self.cluster_id = response.cluster_id
         found: dict[str, TopicMetadata] = {}
         for topic in response.topics:
             if topic.error_code:

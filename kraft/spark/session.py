@@ -29,17 +29,25 @@ def local_session(app_name: str, *, cores: int = 2, **conf: str) -> SparkSession
     `conf` are further settings of Spark and win: `**{"spark.sql.shuffle.partitions": "2"}`. Raises
     NoJavaError. Takes some seconds.
     """
+    return start_session(app_name, f"local[{cores}]", **conf)
+
+
+def start_session(app_name: str, master: str, **conf: str) -> SparkSession:
+    """The same with any master: `local[N]` gets attempts, others need `kraft` installed where their executors run."""
+    is_local = master.startswith("local")
+    only_here = {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK} if is_local else {}
+    if is_local and master.endswith("]") and "," not in master:
+        master = f"{master[:-1]},{TASK_ATTEMPTS}]"
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.bindAddress": _LOOPBACK,
-        "spark.driver.host": _LOOPBACK,
         "spark.sql.session.timeZone": "UTC",
+        **only_here,
         **conf,
         # A later one wins, so a log configuration in `conf` does.
         _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} {conf.get(_JAVA_OPTIONS, '')}".strip(),
     }
-    builder = SparkSession.builder.appName(app_name).master(f"local[{cores},{TASK_ATTEMPTS}]")
+    builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
     with _environment(
@@ -47,7 +55,7 @@ def local_session(app_name: str, *, cores: int = 2, **conf: str) -> SparkSession
         PYSPARK_PYTHON=sys.executable,
         PYSPARK_DRIVER_PYTHON=sys.executable,
         PYTHONPATH=_python_path(),
-        SPARK_LOCAL_IP=_LOOPBACK,
+        **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),
     ):
         return builder.getOrCreate()
 
