@@ -41,7 +41,10 @@ class CountMessage(NamedTuple):
 
 def decode_count(value: bytes | None) -> CountMessage:
     """Raises ValueError for what is no such message; fields that are not known are passed over."""
-    found = json.loads(value or b"")
+    try:
+        found = json.loads(value or b"")
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     if not isinstance(found, dict):
         raise ValueError("it is no JSON object")
     for name in _TEXTS:

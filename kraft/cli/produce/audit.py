@@ -20,7 +20,10 @@ from kraft.cli.shared.output import console, note_client_errors
 from kraft.user_error import UserError
 
 METADATA_TIMEOUT_S = 10.0
-_OF_LINES = ("transactional.id", "partitioner", "statistics.interval.ms")
+MESSAGE_TIMEOUT_MS = 30_000
+MARGIN_S = 10.0
+POLL_S = 0.1
+_OF_LINES = ("transactional.id", "partitioner", "statistics.interval.ms", "delivery.timeout.ms")
 
 
 class AuditOptions(NamedTuple):
@@ -40,18 +43,30 @@ class LineAudit:
         from confluent_kafka import Producer
 
         kept = {name: value for name, value in properties.items() if name not in _OF_LINES}
-        own = {"acks": "all", "enable.idempotence": True, "error_cb": note_client_errors(), "log_level": 0}
+        own = {
+            "acks": "all",
+            "enable.idempotence": True,
+            "message.timeout.ms": MESSAGE_TIMEOUT_MS,
+            "error_cb": note_client_errors(),
+            "log_level": 0,
+        }
         self._producer = client_of(Producer, {**kept, **own})
         self._options = options
         self._topic = topic
         self._counter = WindowCounter(socket.gethostname(), uuid.uuid4().hex, options.window_ms)
         self._pending: Counter[int] | None = Counter() if in_transactions else None
         """Lines of the open transaction by time."""
+        self._sent = 0
+        """Lines in messages that were sent."""
         self.counted = 0
-        """Lines in messages that were acknowledged."""
-        self.uncounted = 0
+        """Those in messages that were acknowledged."""
         self.first_error: str | None = None
         ensure_topic({**kept, "log_level": 0}, options.topic)
+
+    @property
+    def uncounted(self) -> int:
+        """Lines whose counts are not known to have been written."""
+        return self._sent - self.counted
 
     def acknowledged(self, timestamp_ms: int) -> None:
         """A line is in the log, with this time."""
@@ -75,22 +90,30 @@ class LineAudit:
     def finish(self) -> None:
         """Sends all counts, and waits for their acknowledgements as long as librdkafka tries."""
         self._send(self._counter.rest())
-        self._producer.flush()
+        self._producer.flush(MESSAGE_TIMEOUT_MS / 1000 + MARGIN_S)
 
     def _send(self, messages: list[CountMessage]) -> None:
         for message in messages:
+            self._sent += message.count
+            while not self._queued(message):
+                self._producer.poll(POLL_S)  # deliveries, or their failures, make room
+
+    def _queued(self, message: CountMessage) -> bool:
+        try:
             self._producer.produce(
                 self._options.topic,
                 value=message.encode(),
                 key=message.producer,
-                on_delivery=lambda error, _, count=message.count: self._delivered(error, count),
+                on_delivery=lambda error, _: self._delivered(error, message.count),
             )
+        except BufferError:
+            return False
+        return True
 
     def _delivered(self, error: Any, count: int) -> None:
         if error is None:
             self.counted += count
         else:
-            self.uncounted += count
             self.first_error = self.first_error or error.str()
 
 
