@@ -12,7 +12,7 @@ noticed. The record's key is the producer, so that the messages of one stay in o
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, fields
 
 DEFAULT_AUDIT_TOPIC = "kraft-audit"
 DEFAULT_WINDOW_MS = 60_000
@@ -23,7 +23,8 @@ _TEXTS = ("tier", "host", "producer", "topic")
 _NUMBERS = ("window_start_ms", "window_ms", "count", "sequence")
 
 
-class CountMessage(NamedTuple):
+@dataclass(frozen=True)
+class CountMessage:
     """See the module."""
 
     tier: str
@@ -36,7 +37,7 @@ class CountMessage(NamedTuple):
     sequence: int
 
     def encode(self) -> bytes:
-        return json.dumps(self._asdict(), ensure_ascii=False).encode()
+        return json.dumps(asdict(self), ensure_ascii=False).encode()
 
 
 def decode_count(value: bytes | None) -> CountMessage:
@@ -54,7 +55,7 @@ def decode_count(value: bytes | None) -> CountMessage:
         number = found.get(name)
         if not isinstance(number, int) or isinstance(number, bool) or not -_MAX_INT64 <= number <= _MAX_INT64:
             raise ValueError(f"it lacks a whole number {name}")
-    message = CountMessage(*(found[name] for name in CountMessage._fields))
+    message = CountMessage(*(found[field.name] for field in fields(CountMessage)))
     if message.window_ms < 1 or message.count < 1 or message.sequence < 0:
         raise ValueError("window_ms and count are from 1 on, sequence from 0 on")
     if message.window_start_ms % message.window_ms:
