@@ -34,8 +34,8 @@ def audit_rows(commit: Commit) -> list[AuditRow]:
             start=taken.start,
             end=taken.end,
             leader_epoch=taken.leader_epoch,
-            audit=audits[key],
-            files=tuple(files[key]),
+            audit=audits.get(key, RangeAudit()),
+            files=tuple(files.get(key, ())),
             cut_time_ms=commit.cut_time_ms,
         )
         for key, taken in sorted(commit.ranges.items())

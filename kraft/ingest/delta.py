@@ -148,9 +148,10 @@ class DeltaLakeTable:
             self._commit(commit, actions)
         except DeltaError as error:
             self._settle_failed(commit, error)
+        self._refresh()  # after a checkpoint the handle does not see its own commit
         self._sync_log()
         remove_file(self._attempts / commit.attempt)
-        if self.version() % CHECKPOINT_EVERY == 0:
+        if self.version() % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
             self._checkpoint()
             self._audit.fold()
         return self.version()

@@ -15,6 +15,7 @@ from kraft.ingest.model import CommitRange, IngestError, PartitionKey, partition
 from kraft.spark.admission import Range, limit_bytes
 from kraft.spark.client import ClusterClient
 from kraft.spark.data_loss import LossPolicy
+from kraft.spark.errors import DataLossError, TopicChangedError
 from kraft.spark.options import ReadOptions
 from kraft.spark.plan import split_by_options
 from kraft.spark.sampling import bytes_per_offset
@@ -85,7 +86,11 @@ class CutPlanner:
 
     def next(self) -> Cut | None:
         """The next cut from where the table stands; None: there is nothing new. Raises ConnectorError."""
-        end = self._planner.next(self.at, unlimited=True)
+        try:
+            end = self._planner.next(self.at, unlimited=True)
+        except DataLossError as error:
+            self._check_same_topics(error)
+            raise
         if end is self.at:
             return None
         end = self._limited(end)
@@ -103,6 +108,15 @@ class CutPlanner:
                     ranges[key] = CommitRange(position.offset, position.offset, position.leader_epoch)
         split = split_by_options(self._client, self._options, slices, unasked_from=UNSAMPLED_RANGE_OFFSETS)
         return Cut(end, split, ranges)
+
+    def _check_same_topics(self, error: DataLossError) -> None:
+        """What looks like a truncation may be a topic made anew, of which the planner learns a second later."""
+        for name, topic in self.at.items():
+            if self._client.topics([name])[name].topic_id != topic.topic_id:
+                raise TopicChangedError(
+                    f"Topic {name} was deleted and created anew: what the old one still held is gone. The table has all"
+                    " rows that were committed before; run the command again to ingest the new topic, too."
+                ) from error
 
     def taken(self, cut: Cut) -> None:
         """The table has taken the cut."""

@@ -39,7 +39,6 @@ from kraft.ingest.plan import Cut, CutPlanner
 from kraft.ingest.progress import Progress
 from kraft.ingest.spark_job import JobFailedError
 from kraft.ingest.tables import open_table, table_layout
-from kraft.ingest.values.inference import merge_schemas
 from kraft.spark.client import ClusterClient
 from kraft.spark.errors import ClusterUnavailableError, ConnectorError
 from kraft.spark.lag_group import LAG_BUDGET_S, LagGroup
@@ -244,6 +243,8 @@ class _Run:
             results = [results_by_index[index] for index in range(len(cut.slices))]
             if layout.values != "json":
                 return results, layout.schema, round_
+            from kraft.ingest.values.inference import merge_schemas
+
             schema, again = merge_schemas(layout.schema, [(result.part, result.schema) for result in results])
             if not again:
                 return results, schema, round_

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kraft.ingest.model import IngestError, SliceResult, SliceTask
-from kraft.ingest.writing import write_slice
 from kraft.spark.errors import ConnectorError
 
 _REASON_CHARACTERS = 500
@@ -86,6 +85,8 @@ class SparkJobs:
 def run_task(task: SliceTask) -> SliceResult | _Failure:
     """In a worker. Spark may try a task again while its first attempt still writes: each has names of its own."""
     from pyspark import TaskContext
+
+    from kraft.ingest.writing import write_slice
 
     context = TaskContext.get()
     assert context is not None

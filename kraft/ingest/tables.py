@@ -11,7 +11,6 @@ from kraft.ingest.folder import is_strange, read_properties
 from kraft.ingest.model import Layout, Table, TableError, TableProperties
 from kraft.ingest.options import IngestOptions
 from kraft.ingest.table_columns import table_schema
-from kraft.ingest.values.schema_files import parse_schema
 from kraft.spark.errors import OptionError
 
 
@@ -58,7 +57,11 @@ def table_layout(options: IngestOptions, table: Table) -> Layout:
     Raises OptionError for a schema that contradicts the table.
     """
     values, partition_by = options.properties.values, options.properties.partition_by
-    fields = None if options.schema_text is None else parse_schema(options.schema_text)
+    fields = None
+    if options.schema_text is not None:
+        from kraft.ingest.values.schema_files import parse_schema
+
+        fields = parse_schema(options.schema_text)
     wanted = table_schema(values, partition_by, fields)
     present = table.schema()
     schema = wanted if present is None else _merged(present, wanted)

@@ -13,16 +13,17 @@ of all records at once (`record_fields.py`), and Arrow copies keys and values in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from kraft.protocol.fetch import AbortedTransaction
 from kraft.spark.columns import ColumnBuilder
 from kraft.spark.data_loss import LossPolicy
 from kraft.spark.errors import CorruptDataError, DataLossError
-from kraft.spark.record_fields import BatchSpan, MalformedRecordsError, read_fields
+from kraft.spark.record_fields import BatchSpan, Int64s, MalformedRecordsError, read_fields
 from partitions.records.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -39,6 +40,8 @@ MAX_DECOMPRESSED_BYTES = 256 << 20
 MAX_MARKER_BYTES = 1 << 10
 TARGET_ROWS_BYTES = 16 << 20
 """Decompressed batches are handed on to Spark in portions of about this size."""
+MAX_NAMED_HOLES = 1000
+"""The audit of a slice names no more ranges than these; it counts all of their offsets."""
 
 
 @dataclass
@@ -54,10 +57,29 @@ class SliceAudit:
     """Records of aborted transactions, left out of a read_committed read."""
     lost: int = 0
     """Offsets skipped with a warning, since failOnDataLoss is false."""
+    _holes: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def offsets(self) -> int:
         return self.records + self.control + self.gaps + self.aborted + self.lost
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """Where the gaps are: ranges (start, end), ascending, apart from each other; MAX_NAMED_HOLES at most."""
+        merged: list[tuple[int, int]] = []
+        for start, end in sorted(self._holes):
+            if merged and merged[-1][1] == start:
+                merged[-1] = merged[-1][0], end
+            else:
+                merged.append((start, end))
+        return merged[:MAX_NAMED_HOLES]
+
+    def pass_hole(self, start: int, end: int) -> None:
+        self.gaps += end - start
+        if self._holes and self._holes[-1][1] == start:
+            self._holes[-1] = self._holes[-1][0], end
+        elif len(self._holes) < 2 * MAX_NAMED_HOLES:  # of one fetch, those between batches come before others
+            self._holes.append((start, end))
 
 
 class _Pending(NamedTuple):
@@ -155,7 +177,7 @@ class SliceDecoder:
             self._pass_gap(header.base_offset)
             self.last_epoch = header.partition_leader_epoch
             if aborted.hides(data, position, header) or header.is_control or not header.record_count:
-                self._pass_batch_without_rows(header)
+                self._pass_batch_without_rows(data, position, header)
                 continue
             body = None
             if header.codec:
@@ -186,32 +208,44 @@ class SliceDecoder:
 
     def _pass_gap(self, until: int) -> None:
         if until > self.position:
-            self.audit.gaps += until - self.position
+            self.audit.pass_hole(self.position, until)
             self.position = until
 
-    def _pass_batch_without_rows(self, header: BatchHeader) -> None:
+    def _pass_batch_without_rows(self, data: bytes, position: int, header: BatchHeader) -> None:
         next_offset = min(header.next_offset, self._end)
-        offsets = next_offset - self.position
-        records = min(header.record_count, offsets)
+        records = next_offset - self.position
+        if header.record_count != header.next_offset - header.base_offset:  # only then it pays to look inside
+            offsets = _offsets(data, position, header)
+            records = self._pass_holes_between(offsets, self.position, next_offset)
         if header.is_control:
             self.audit.control += records
         else:
             self.audit.aborted += records
-        self.audit.gaps += offsets - records
         self.position = next_offset
 
     def _decode(self, data: bytes, pending: list[_Pending], from_offset: int) -> Iterator[pa.RecordBatch]:
         """The rows of the batches, from `from_offset` on and below the slice's end."""
         buffer, spans = _spans(data, pending)
-        fields = read_fields(buffer, spans).clip(from_offset, self._end)
-        offsets = sum(
-            min(item.header.next_offset, self._end) - max(item.header.base_offset, from_offset)
-            for item in pending
-        )
+        everything = read_fields(buffer, spans)
+        fields = everything.clip(from_offset, self._end)
         self.audit.records += fields.row_count
-        self.audit.gaps += offsets - fields.row_count
+        at = 0
+        for header, *_ in pending:
+            offsets = everything.offsets[at : at + header.record_count]
+            at += header.record_count
+            if header.record_count != header.next_offset - header.base_offset:
+                start, end = max(header.base_offset, from_offset), min(header.next_offset, self._end)
+                self._pass_holes_between(offsets, start, end)
         if fields.row_count:
             yield self._columns.build(buffer, fields)
+
+    def _pass_holes_between(self, offsets: Int64s, start: int, end: int) -> int:
+        """Audits the offsets from `start` up to `end` that are not among these; returns how many of these are."""
+        low, high = (int(index) for index in np.searchsorted(offsets, (start, end)))
+        edges = np.concatenate([[start - 1], offsets[low:high], [end]])
+        for before in np.flatnonzero(np.diff(edges) > 1).tolist():
+            self.audit.pass_hole(int(edges[before]) + 1, int(edges[before + 1]))
+        return high - low
 
 
 class _Aborted:
@@ -258,6 +292,16 @@ def whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
         position = end
     if size and not position:
         raise CorruptBatchError(f"the broker sent {size} bytes without a whole batch", 0)
+
+
+def _offsets(data: bytes, position: int, header: BatchHeader) -> Int64s:
+    """Of the records that a batch still has. Raises MalformedRecordsError, CorruptBatchError."""
+    if not header.record_count:
+        return np.empty(0, np.int64)
+    body = None
+    if header.codec:
+        body = records_body(data, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
+    return read_fields(*_spans(data, [_Pending(header, position + HEADER_BYTES, body)])).offsets
 
 
 def _spans(data: bytes, pending: list[_Pending]) -> tuple[bytes, list[BatchSpan]]:

@@ -31,10 +31,15 @@ def driver_client(options: ReadOptions, *, budget_s: float = RetryPolicy.budget_
 
 def read_slice(options: ReadOptions, loss: LossPolicy, part: PartitionSlice) -> Iterator[pa.RecordBatch]:
     """The rows of one slice, read by an executor, which waits longer for brokers: the driver has found them already."""
+    with slice_client(options) as client:
+        yield from SliceReader(client, part, columns=options.columns, loss=loss).batches()
+
+
+def slice_client(options: ReadOptions) -> ClusterClient:
+    """Of an executor, which reads slices."""
     hide_broken_pipes()
     budget_s = RetryPolicy.budget_s if options.poll_timeout_ms is None else options.poll_timeout_ms / 1000
-    with _client(options, RetryPolicy(budget_s=budget_s, first_answer_s=budget_s)) as client:
-        yield from SliceReader(client, part, columns=options.columns, loss=loss).batches()
+    return _client(options, RetryPolicy(budget_s=budget_s, first_answer_s=budget_s))
 
 
 def _client(options: ReadOptions, policy: RetryPolicy) -> ClusterClient:

@@ -32,6 +32,12 @@ from kraft.protocol.fetch import (
     PartitionData,
 )
 from kraft.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
+from kraft.protocol.schemas.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from kraft.protocol.schemas.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -112,6 +118,7 @@ class FakeTopic:
     topic_id: bytes
     partitions: list[FakePartition]
     is_internal: bool = False
+    configs: dict[str, str] = field(default_factory=dict)
 
 
 class FakeCluster:
@@ -182,6 +189,8 @@ class FakeCluster:
                 return self._ends_of_epochs(broker_id, request, error)
             if isinstance(request, FetchRequest):
                 return self._fetch(broker_id, request, error)
+            if isinstance(request, DescribeConfigsRequest):
+                return self._configs(request, error)
         return ApiVersionsResponse(
             api_keys=[ApiVersion(key, *versions) for key, versions in self.api_versions.items()]
         )
@@ -259,6 +268,22 @@ class FakeCluster:
                 answers.append(answer)
             topics.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
         return OffsetForLeaderEpochResponse(topics=topics)
+
+    def _configs(self, request: DescribeConfigsRequest, error: ErrorCode | None) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[
+                DescribeConfigsResult(
+                    error_code=error or ErrorCode.NONE,
+                    resource_type=asked.resource_type,
+                    resource_name=asked.resource_name,
+                    configs=[
+                        DescribeConfigsResourceResult(name, value)
+                        for name, value in self.topics[asked.resource_name].configs.items()
+                    ],
+                )
+                for asked in request.resources
+            ]
+        )
 
     def _fetch(self, broker_id: int, request: FetchRequest, error: ErrorCode | None) -> FetchResponse:
         responses = []

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kraft.protocol.fetch import AbortedTransaction
 from kraft.spark.columns import COLUMN_NAMES, arrow_schema
 from kraft.spark.data_loss import LossPolicy
 from kraft.spark.decode import SliceDecoder
@@ -129,6 +130,9 @@ def test_rows_are_those_of_the_record_decoder(
         batch.validate(full=True)
     slice_decoder.check_complete()
     assert slice_decoder.audit.records == sum(batch.num_rows for batch in batches)
+    missing = {offset for hole in slice_decoder.audit.holes for offset in range(*hole)}
+    filled = {offset for _, header in iter_batches(raw) for offset in range(header.base_offset, header.next_offset)}
+    assert missing == set(range(start, end)) - filled
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -183,6 +187,7 @@ def test_offsets_without_records_are_counted() -> None:
     slice_decoder.check_complete()
     audit = slice_decoder.audit
     assert (audit.records, audit.control, audit.gaps) == (1, 1, 13)
+    assert audit.holes == [(10, 12), (14, 25)]
 
 
 def test_records_compacted_inside_a_batch_are_gaps() -> None:
@@ -192,6 +197,31 @@ def test_records_compacted_inside_a_batch_are_gaps() -> None:
     assert [row["offset"] for row in rows(batches)] == [101, 104]
     slice_decoder.check_complete()
     assert slice_decoder.audit.gaps == 4
+    assert slice_decoder.audit.holes == [(100, 101), (102, 104), (105, 106)]
+
+
+def test_records_compacted_out_of_an_aborted_batch_are_gaps() -> None:
+    """Also where the slice begins inside the batch."""
+    body = b"".join(bytes([2 * 7, 0, 0, 2 * delta, 1, 2, 65, 0]) for delta in (1, 4))
+    batch = bytearray(raw_batch(body, 2, base_offset=100, last_delta=5))
+    fields = list(HEADER.unpack_from(batch))
+    fields[5] |= 0x10  # transactional
+    fields[9] = 7
+    HEADER.pack_into(batch, 0, *fields)
+    slice_decoder = decoder(103, 106)
+    assert not list(slice_decoder.feed(with_crc(batch), [AbortedTransaction(7, 100)]))
+    slice_decoder.check_complete()
+    assert (slice_decoder.audit.aborted, slice_decoder.audit.gaps) == (1, 2)
+    assert slice_decoder.audit.holes == [(103, 104), (105, 106)]
+
+
+def test_no_more_than_a_thousand_holes_are_named_but_all_are_counted() -> None:
+    data = b"".join(build_batch([(0, None, b"a", ())], base_offset=base) for base in range(1, 5001, 2))
+    slice_decoder = decoder(0, 5000)
+    assert sum(batch.num_rows for batch in slice_decoder.feed(data)) == 2500
+    slice_decoder.check_complete()
+    assert slice_decoder.audit.gaps == 2500
+    assert slice_decoder.audit.holes == [(base, base + 1) for base in range(0, 2000, 2)]
 
 
 def test_an_unfinished_slice_is_not_complete() -> None:

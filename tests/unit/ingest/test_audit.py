@@ -1,0 +1,389 @@
+"""The audit of tables that an ingestion has made, of both formats, sound and damaged by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+
+from kraft.ingest import audit as audit_module
+from kraft.ingest import table_rows
+from kraft.ingest.audit import AuditReport, ClusterView, audit, differing, read_files
+from kraft.ingest.maintenance import compact, optimize, vacuum
+from kraft.ingest.manifest import Manifest, encode
+from kraft.ingest.model import Format, TableFile, TableProperties, Values
+from kraft.ingest.options import IngestOptions
+from kraft.ingest.parquet import ParquetTable
+from kraft.ingest.plan import Cut
+from kraft.ingest.progress import Progress
+from kraft.ingest.run import Ports, ingest
+from kraft.ingest.tables import open_table
+from kraft.ingest.writing import write_slice
+from kraft.spark.errors import ConnectorError
+from kraft.spark.options import parse_options
+from kraft.spark.reading import driver_client
+from tests.support.fake_broker import FakeCluster, FakePartition, FakeTopic
+
+FORMATS: tuple[Format, ...] = ("delta", "parquet")
+
+
+class Silent:
+    """A watcher that looks away."""
+
+    def begun(self, progress: Progress) -> None: ...
+    def planned(self, cut: Cut) -> None: ...
+    def committed(self, next_commit_s: float | None) -> None: ...
+    def failed(self, error: ConnectorError, retry_s: float) -> None:
+        raise error
+
+    def told(self, sentence: str) -> None: ...
+
+
+class Lake:
+    """A topic of a fake cluster and the table that it is ingested into."""
+
+    def __init__(self, cluster: FakeCluster, folder: Path, table_format: Format) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.format = table_format
+        self.topic: FakeTopic = cluster.create_topic("orders", leaders=(1, 1))
+
+    @property
+    def first(self) -> FakePartition:
+        return self.topic.partitions[0]
+
+    def produce(self, count: int, *, partition: int = 0, word: str = "value") -> None:
+        at = self.topic.partitions[partition]
+        for _ in range(count):
+            offset = at.log_end_offset
+            at.append([(86_400_000 * (1 + offset // 10), b"k%d" % offset, f"{word}-{offset}".encode(), ())])
+
+    def ingest(self, values: Values = "bytes", partition_by: str | None = None) -> None:
+        options = IngestOptions(
+            topics=("orders",),
+            folder=self.folder,
+            bootstrap=self.cluster.bootstrap,
+            properties=TableProperties(self.format, values, partition_by),
+        )
+        ports = Ports(
+            jobs=lambda tasks: [write_slice(task) for task in tasks],
+            watcher=Silent(),
+            stop=Event(),
+            compact=lambda table: None,
+        )
+        ingest(options, ports)
+
+    def ingest_in_cuts(self, cuts: int = 3, values: Values = "bytes", partition_by: str | None = None) -> None:
+        """So many commits of ten records in the first partition and four in the second."""
+        for _ in range(cuts):
+            self.produce(10)
+            self.produce(4, partition=1)
+            self.ingest(values, partition_by)
+
+    def audit(self, *, is_asked: bool = True, allow_holes: bool = False) -> AuditReport:
+        table = open_table(self.folder)
+        files = read_files(self.folder, table)
+        options = parse_options(
+            {
+                "kafka.bootstrap.servers": self.cluster.bootstrap,
+                "subscribe": "orders",
+                "kafka.isolation.level": "read_committed",
+                "fetchOffset.numRetries": "2",
+                "fetchOffset.retryIntervalMs": "10",
+            },
+            streaming=True,
+        )
+        with driver_client(options) as client:
+            return audit(table, files, ClusterView(client, allow_holes) if is_asked else None)
+
+    def files(self) -> list[TableFile]:
+        """Ascending by partition and first offset."""
+
+        def place(file: TableFile) -> tuple[int, int]:
+            rows = pq.read_table(self.folder / file.path, columns=["partition", "offset"])
+            return rows.column("partition")[0].as_py(), rows.column("offset")[0].as_py()
+
+        return sorted(open_table(self.folder).files(), key=place)
+
+    def add_by_hand(self, file: TableFile) -> None:
+        """To the table's log, once more or for the first time."""
+        if self.format == "parquet":
+            table = ParquetTable(self.folder)
+            path = table._path(table.version() + 1)
+            path.write_bytes(encode(Manifest(table.version() + 1, (file,))))
+            return
+        table = DeltaTable(str(self.folder))
+        action = AddAction(
+            file.path, file.size_bytes, file.partition_values, 1, True, json.dumps({"numRecords": file.rows})
+        )
+        table.create_write_transaction([action], mode="append", schema=table.schema())
+
+
+@pytest.fixture(params=FORMATS)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
+    with FakeCluster() as cluster:
+        yield Lake(cluster, tmp_path / "table", request.param)
+
+
+def found(report: AuditReport, name: str, partition: int = 0) -> list[tuple[int, int]]:
+    one: Any = next(one for one in report.partitions if one.key.partition == partition)
+    return list(getattr(one, name).ranges)
+
+
+def test_a_sound_table_is_complete(lake: Lake) -> None:
+    lake.ingest_in_cuts()
+    report = lake.audit()
+    assert report.complete is True
+    assert [(one.start, one.end, one.rows) for one in report.partitions] == [(0, 30, 30), (0, 12, 12)]
+
+
+def test_many_small_windows_find_the_same(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (audit_module, table_rows):
+        monkeypatch.setattr(module, "WINDOW_BYTES", 1)
+    lake.ingest_in_cuts()
+    assert lake.audit().complete is True
+    (lake.folder / lake.files()[1].path).unlink()
+    report = lake.audit()
+    assert found(report, "missing") == [(10, 20)]
+    assert report.document()["missing"] == 10
+
+
+@pytest.mark.parametrize(
+    ("values", "partition_by"),
+    [("bytes", "date"), ("bytes", "hour"), ("string", "topic"), ("bytes", "partition"), ("bytes", "key")],
+)
+def test_partitioned_tables(lake: Lake, values: Values, partition_by: str) -> None:
+    lake.ingest_in_cuts(2, values, partition_by)
+    assert lake.audit().complete is True
+
+
+def test_fields_of_json_are_compared(lake: Lake) -> None:
+    documents = [b'{"a": 1, "b": "x"}', b'{"a": 2.5, "c": [1, 2]}', b"no json", None, b'{"a": 4, "d": {"e": true}}']
+    for document in documents:
+        lake.first.append([(1, b"k", document, ())])
+    lake.ingest("json")
+    lake.first.append([(1, b"k", b'{"a": "text", "new": 1}', ())])
+    lake.ingest("json")
+    assert lake.audit().complete is True
+    change(lake.folder / lake.files()[0].path, 0, "a", 7)
+    assert found(lake.audit(), "different") == [(0, 1)]
+
+
+def change(path: Path, row: int, column: str, value: object) -> None:
+    rows = pq.read_table(path)
+    values = rows.column(column).to_pylist()
+    values[row] = value
+    index = rows.schema.get_field_index(column)
+    pq.write_table(rows.set_column(index, rows.schema.field(index), pa.array(values, rows.schema.types[index])), path)
+
+
+@pytest.mark.parametrize(("column", "value"), [("value", b"other"), ("key", None), ("timestamp", 5)])
+def test_a_row_changed_by_hand_is_found(lake: Lake, column: str, value: object) -> None:
+    lake.ingest_in_cuts()
+    change(lake.folder / lake.files()[2].path, 4, column, value)
+    report = lake.audit()
+    assert report.complete is False
+    assert found(report, "different") == [(24, 25)]
+    assert report.document()["missing"] == report.document()["duplicated"] == 0
+
+
+def test_a_file_deleted_by_hand_is_found(lake: Lake) -> None:
+    lake.ingest_in_cuts()
+    (lake.folder / (gone := lake.files()[1].path)).unlink()
+    report = lake.audit()
+    assert report.complete is False
+    assert found(report, "missing") == [(10, 20)]
+    assert report.lost_files == [gone]
+
+
+def test_a_copy_of_a_file_added_by_hand_is_found(lake: Lake) -> None:
+    lake.ingest_in_cuts()
+    file = lake.files()[1]
+    shutil.copy(lake.folder / file.path, lake.folder / "copy.parquet")
+    before = lake.audit()
+    assert before.complete is True
+    assert before.unreferenced_files == 1
+    lake.add_by_hand(file._replace(path="copy.parquet"))
+    report = lake.audit()
+    assert report.complete is False
+    assert found(report, "duplicated") == [(10, 20)]
+    assert report.unreferenced_files == 0
+
+
+def test_a_file_added_twice_by_hand_is_found(lake: Lake) -> None:
+    lake.ingest_in_cuts()
+    file = lake.files()[1]
+    lake.add_by_hand(file)
+    report = lake.audit()
+    assert report.complete is False
+    assert report.repeated_files == [file.path]
+    assert found(report, "duplicated") == [(10, 20)]
+
+
+def test_rows_of_no_range_are_found(lake: Lake) -> None:
+    lake.ingest_in_cuts()
+    file = lake.files()[0]
+    rows = pq.read_table(lake.folder / file.path)
+    strange = rows.set_column(rows.schema.get_field_index("topic"), "topic", pa.array(["other"] * rows.num_rows))
+    pq.write_table(strange, lake.folder / "strange.parquet")
+    lake.add_by_hand(file._replace(path="strange.parquet"))
+    report = lake.audit()
+    assert report.complete is False
+    assert "10 rows are of no offset" in report.faults[0]
+
+
+def test_a_damaged_file_is_found(lake: Lake) -> None:
+    lake.ingest_in_cuts()
+    path = lake.folder / lake.files()[1].path
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    report = lake.audit()
+    assert report.complete is False
+    assert len(report.damaged_files) == 1
+    assert found(report, "missing") == [(10, 20)]
+
+
+def test_what_the_cluster_has_expired_cannot_be_told(lake: Lake) -> None:
+    lake.ingest_in_cuts()
+    lake.first.log_start_offset = 13
+    report = lake.audit()
+    assert report.complete is None
+    assert report.partitions[0].not_proved == [(0, 13, "the cluster has deleted these records")]
+    change(lake.folder / lake.files()[1].path, 5, "value", b"other")
+    assert found(lake.audit(), "different") == [(15, 16)]
+    (lake.folder / lake.files()[0].path).unlink()
+    report = lake.audit()
+    assert report.complete is False
+    assert report.partitions[0].missing.count == 10
+    assert "30 records were ingested, and the table has 20 rows" in report.partitions[0].faults[0]
+
+
+def test_without_a_cluster_only_the_table_is_judged(lake: Lake) -> None:
+    lake.ingest_in_cuts()
+    assert lake.audit(is_asked=False).complete is None
+    (lake.folder / lake.files()[0].path).unlink()
+    assert lake.audit(is_asked=False).complete is False
+
+
+def test_a_topic_that_is_gone_or_made_anew_cannot_be_told(lake: Lake) -> None:
+    lake.ingest_in_cuts()
+    lake.topic = lake.cluster.create_topic("orders", leaders=(1, 1))
+    lake.produce(5, word="anew")
+    lake.ingest()
+    report = lake.audit()
+    assert report.complete is None
+    assert report.document()["duplicated"] == 0
+    lives = {one.key.topic_id: one for one in report.partitions if one.key.partition == 0}
+    assert not lives[lake.topic.topic_id].not_proved
+    old = next(one for topic_id, one in lives.items() if topic_id != lake.topic.topic_id)
+    assert old.not_proved[0][2] == "the topic was deleted and created anew"
+    file = next(file for file in open_table(lake.folder).files() if "anew-3" in values_of(lake, file))
+    change(lake.folder / file.path, 3, "value", b"other")
+    assert lake.audit().document()["different"] == 1
+
+
+def values_of(lake: Lake, file: TableFile) -> list[str]:
+    return [value.decode() for value in pq.read_table(lake.folder / file.path).column("value").to_pylist()]
+
+
+def test_compaction_since_is_no_fault(lake: Lake) -> None:
+    lake.ingest_in_cuts()
+    del lake.first.batches[3:9]
+    assert found(lake.audit(), "different") == [(3, 9)]
+    assert lake.audit(allow_holes=True).complete is True
+    lake.topic.configs["cleanup.policy"] = "compact"
+    assert lake.audit().complete is True
+    (lake.folder / lake.files()[0].path).unlink()
+    report = lake.audit()
+    assert found(report, "missing") == [(0, 3), (9, 10)]
+    assert report.partitions[0].missing.count == 10
+
+
+def test_a_removed_audit_row_is_found(tmp_path: Path) -> None:
+    with FakeCluster() as cluster:
+        lake = Lake(cluster, tmp_path / "table", "parquet")
+        lake.ingest_in_cuts()
+        table = ParquetTable(lake.folder)
+        path = table._path(1)
+        document = json.loads(path.read_bytes())
+        document["audit"] = document["audit"][1:]
+        path.write_bytes(json.dumps(document).encode())
+        report = lake.audit()
+    assert report.complete is False
+    assert "leave a gap or overlap: one ends at offset 10, the next begins at 20" in report.partitions[0].faults[0]
+
+
+@pytest.mark.parametrize("partition_by", [None, "date"])
+def test_optimize_keeps_every_row_and_position(lake: Lake, partition_by: str | None) -> None:
+    lake.ingest_in_cuts(3, "bytes", partition_by)
+    before, positions = lake.files(), open_table(lake.folder).positions()
+    done = optimize(lake.folder, max_file_bytes=128 << 20)
+    alone = 1 if partition_by else 0  # 1970-01-04 has one file only
+    assert done.merged == len(before) - alone
+    assert done.into == len(lake.files()) - alone == (2 if partition_by else 1)
+    assert open_table(lake.folder).positions() == positions
+    assert lake.audit().complete is True
+    if lake.format == "delta":
+        assert DeltaTable(str(lake.folder)).to_pyarrow_table().num_rows == 42
+    assert optimize(lake.folder, max_file_bytes=128 << 20).merged == 0
+    assert vacuum(lake.folder, retention_s=3600) == []
+    lake.produce(10)
+    lake.ingest("bytes", partition_by)
+    assert lake.audit().complete is True
+    removed = vacuum(lake.folder, retention_s=0)
+    assert len(removed) == done.merged
+    report = lake.audit()
+    assert report.complete is True
+    assert report.unreferenced_files == 0
+
+
+def test_files_that_are_few_enough_are_left_alone(lake: Lake) -> None:
+    lake.ingest_in_cuts()
+    table = open_table(lake.folder)
+    assert compact(lake.folder, table, max_file_bytes=1 << 20, at_least=7).merged == 0
+    assert compact(lake.folder, table, max_file_bytes=1 << 20, at_least=6).merged == 6
+
+
+def test_columns_added_later_are_null_in_merged_files(lake: Lake) -> None:
+    lake.first.append([(1, b"k", b'{"a": 1}', ())])
+    lake.ingest("json")
+    lake.first.append([(1, b"k", b'{"a": 2, "b": "x"}', ())])
+    lake.ingest("json")
+    optimize(lake.folder, max_file_bytes=1 << 20)
+    (file,) = lake.files()
+    rows = pq.read_table(lake.folder / file.path)
+    assert rows.select(["a", "b"]).to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
+    assert lake.audit().complete is True
+
+
+def test_only_what_differs_differs() -> None:
+    schema = pa.schema(
+        [("n", pa.int64()), ("f", pa.float64()), ("l", pa.list_(pa.int64())), ("_error", pa.string())]
+    )
+    rows = [
+        {"n": 1, "f": float("nan"), "l": [1], "_error": None},
+        {"n": None, "f": 1.0, "l": None, "_error": "so"},
+        {"n": 3, "f": None, "l": [3], "_error": None},
+    ]
+    one = pa.Table.from_pylist(rows, schema)
+    assert differing(one, one).tolist() == [False] * 3
+    for row, change_ in enumerate(({"f": 2.0}, {"n": 0}, {"l": [3, None]})):
+        other = [dict(cells) for cells in rows]
+        other[row].update(change_)
+        expected = [index == row for index in range(3)]
+        assert differing(one, pa.Table.from_pylist(other, schema)).tolist() == expected
+    worded = pa.Table.from_pylist([rows[0], {**rows[1], "_error": "otherwise"}, rows[2]], schema)
+    assert not differing(one, worded).any()
+    assert differing(one, pa.Table.from_pylist([{**rows[0], "_error": "x"}, *rows[1:]], schema)).tolist() == [
+        True,
+        False,
+        False,
+    ]
