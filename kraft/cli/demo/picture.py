@@ -91,6 +91,17 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
+def show_samples(spark: Any, *, are_there: bool) -> None:
+    """Makes the view `samples` of the values in `ingested`, or an empty one."""
+    spark.sql(
+        f"""
+        CREATE OR REPLACE TEMPORARY VIEW samples AS SELECT sample.* FROM (
+            SELECT from_json(CAST(value AS STRING), '{SAMPLE_FIELDS}') AS sample FROM ingested WHERE {are_there}
+        )
+        """
+    )
+
+
 def query(spark: Any) -> Figures:
     """Asks the views `ingested` and `samples`, in a few queries whose answers are small."""
     span = spark.sql(_SPAN).first()
@@ -168,7 +179,7 @@ def _lines(panel: Any, series: dict[str, Line], title: str, unit: str) -> None:
         panel.plot(*zip(*line, strict=True), label=name, color=colour, linewidth=1.8)
     panel.set_title(title)
     panel.set_ylabel(unit)
-    panel.set_ylim(bottom=0)
+    panel.set_ylim(0, 1.25 * max((value for line in series.values() for _, value in line), default=0) or 1)
     if series:
         panel.legend(loc="upper right", ncols=2, fontsize=9)
 
