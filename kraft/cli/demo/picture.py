@@ -123,7 +123,8 @@ def query(spark: Any) -> Figures:
     for row in spark.sql(_NETWORK).collect():
         if row.mb_per_s is not None:
             network.setdefault(row.name, []).append(((row.timestamp_ms - first_ms) / 1000, row.mb_per_s))
-    busiest = sorted(network, key=lambda name: (-sum(value for _, value in network[name]), name))
+    sent = {name: sum(value for _, value in line) for name, line in network.items()}
+    busiest = sorted(filter(sent.get, network), key=lambda name: (-sent[name], name))
     return Figures(
         first_ms,
         bin_ms / 1000,
@@ -168,27 +169,25 @@ def _areas(panel: Any, series: dict[str, Line], title: str, unit: str, top: floa
     times = [time_s for time_s, _ in next(iter(series.values()))]
     values = [[value for _, value in line] for line in series.values()]
     panel.stackplot(times, values, labels=list(series), colors=_COLOURS, alpha=0.85)
-    panel.set_title(title)
+    panel.set_title(title, loc="left")
     panel.set_ylabel(unit)
     panel.set_ylim(0, top)
-    panel.legend(loc="upper right", ncols=len(series), fontsize=9)
+    _legend(panel, len(series))
 
 
 def _lines(panel: Any, series: dict[str, Line], title: str, unit: str) -> None:
     for (name, line), colour in zip(series.items(), _COLOURS, strict=False):
         panel.plot(*zip(*line, strict=True), label=name, color=colour, linewidth=1.8)
-    panel.set_title(title)
+    panel.set_title(title, loc="left")
     panel.set_ylabel(unit)
-    panel.set_ylim(0, 1.25 * max((value for line in series.values() for _, value in line), default=0) or 1)
-    if series:
-        panel.legend(loc="upper right", ncols=2, fontsize=9)
+    panel.set_ylim(0, 1.1 * max((value for line in series.values() for _, value in line), default=0) or 1)
+    _legend(panel, len(series))
 
 
 def _draw_memory(panel: Any, memory: dict[str, Line]) -> None:
     shown = {"used": memory["used"], "page cache": memory["cache"]}
     total = memory["total"][0][1]
     _lines(panel, shown, f"Memory, of {total:.1f} GiB", "GiB")
-    panel.set_ylim(0, total)
 
 
 def _draw_records(panel: Any, figures: Figures) -> None:
@@ -206,16 +205,29 @@ def _draw_records(panel: Any, figures: Figures) -> None:
             bottom=below,
             align="edge",
             color=colour,
-            label=f"{partition}",
+            label=f"{partition}" if partition else "partition 0",
             alpha=0.85,
         )
         below = [low + rate for low, rate in zip(below, rates, strict=True)]
-    panel.set_title(f"Ingested: {figures.total:,} records, by the time that they were sent")
-    panel.set_ylabel("records/s")
-    panel.set_ylim(0, 1.25 * max(below, default=0) or 1)
+    panel.set_title(f"Ingested: {figures.total:,} records", loc="left")
+    panel.set_ylabel("records/s, when they were sent")
+    panel.set_ylim(0, 1.1 * max(below, default=0) or 1)
     if len(figures.records) <= len(_COLOURS):
+        _legend(panel, len(figures.records))
+
+
+def _legend(panel: Any, entries: int) -> None:
+    """Above the panel, beside its title: nothing is covered."""
+    if entries:
         panel.legend(
-            title="partition", loc="upper right", ncols=len(figures.records), fontsize=8, title_fontsize=9
+            loc="lower right",
+            bbox_to_anchor=(1, 0.98),
+            ncols=entries,
+            fontsize=9,
+            frameon=False,
+            handlelength=1,
+            handletextpad=0.5,
+            columnspacing=0.8,
         )
 
 
