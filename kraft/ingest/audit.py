@@ -24,16 +24,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from kraft.ingest.audit_folder import fold_rows
 from kraft.ingest.completeness import compacted_topics
 from kraft.ingest.folder import data_files
 from kraft.ingest.maintenance import data_path
-from kraft.ingest.model import AuditRow, Layout, PartitionKey, Table, TableError
+from kraft.ingest.model import AuditRow, Layout, PartitionKey, TableError, TableProperties
 from kraft.ingest.parquet import ParquetTable
 from kraft.ingest.partitioning import partition_columns
 from kraft.ingest.table_columns import ERROR
 from kraft.ingest.table_rows import WINDOW_BYTES, TableRows, Window, windows
+from kraft.ingest.tables import open_table
 from kraft.ingest.values.rows import RowMaker
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kraft.spark.client import ClusterClient
@@ -45,6 +47,8 @@ from partitions.topic_partition import TopicPartition
 
 MAX_NAMED = 100
 """Ranges of offsets, and sentences, that a report names of each kind; it counts all."""
+_READ_ATTEMPTS = 3
+"""While a run folds audit rows together."""
 _NO_ROWS = pa.schema([("offset", pa.int64())])
 Offsets = npt.NDArray[np.int64]
 
@@ -163,27 +167,66 @@ class ClusterView(NamedTuple):
     """Whether topics that are not compacted now may have been."""
 
 
-class TableFiles(NamedTuple):
-    """What the audit has of the disk."""
+class TableView(NamedTuple):
+    """What the audit has of the table, at one moment."""
 
+    properties: TableProperties
+    schema: pa.Schema
+    positions: dict[str, int]
+    """By application id."""
+    audit_rows: list[AuditRow]
+    """Of what the log has taken."""
     rows: TableRows
     repeated: list[str]
-    """Paths that the table's log adds more than once."""
+    """Paths that the log adds more than once."""
     unreferenced: int
+    is_settled: bool
+    """No commit was made while this was read: all rows are of the ranges."""
 
 
-def read_files(folder: Path, table: Table) -> TableFiles:
-    """Reads the footers of all files that the table references. Raises OSError."""
-    files = list(table.files())
-    if not isinstance(table, ParquetTable):
+def read_table(folder: Path) -> TableView:
+    """Reads the log, and the footers of all data files. It needs no claim: a run may go on, or have died.
+
+    Raises TableError for a folder without a table, or one without a commit; OSError.
+    """
+    for _ in range(_READ_ATTEMPTS):
+        view = _read_table(folder)
+        if not any(life.report.faults for life in _lives(view)):
+            break
+    return view
+
+
+def _read_table(folder: Path) -> TableView:
+    table = open_table(folder)
+    properties, schema, version = table.properties(), table.schema(), table.version()
+    if properties is None or schema is None:
+        raise TableError(f"{folder} has no commit yet: there is nothing to prove.")
+    if isinstance(table, ParquetTable):
+        positions = {name: position.offset for name, position in table.positions().items()}
+        rows, files = list(table.audit_rows()), list(table.files())
+    else:
+        # Rows are written before the commit that takes them: those behind the position of this handle are not its.
+        handle = DeltaTable(str(folder), version=version)
+        found = [
+            (row, handle.transaction_version(row.key.application_id(row.cluster_id)))
+            for row in table.audit_rows()
+        ]
+        rows = [row for row, end in found if end is not None and row.end <= end]
+        positions = {row.key.application_id(row.cluster_id): end for row, end in found if end is not None}
+        files = list(table.files())
         again = set(added_twice(folder)) & {file.path for file in files}
         files += [file for file in files if file.path in again]
     times = Counter(file.path for file in files)
     present = {str(path.relative_to(folder)) for path in data_files(folder)}
-    return TableFiles(
+    return TableView(
+        properties,
+        schema,
+        positions,
+        rows,
         TableRows((file, data_path(folder, table, file)) for file in files),
         sorted(path for path, count in times.items() if count > 1),
         len(present - times.keys()),
+        table.version() == version,
     )
 
 
@@ -205,32 +248,29 @@ def added_twice(folder: Path) -> Iterator[str]:
                 there.add(path)
 
 
-def audit(table: Table, files: TableFiles, cluster: ClusterView | None) -> AuditReport:
-    """`cluster` is None if none answers. Raises TableError."""
-    schema, properties = table.schema(), table.properties()
-    if schema is None or properties is None:
-        raise TableError("The table has no commit yet: there is nothing to prove.")
-    layout = Layout(properties.values, properties.partition_by, 1, schema, infer=False)
-    lives = _lives(table)
+def audit(view: TableView, cluster: ClusterView | None) -> AuditReport:
+    """`cluster` is None if none answers."""
+    layout = Layout(view.properties.values, view.properties.partition_by, 1, view.schema, infer=False)
+    lives = _lives(view)
     by_partition: dict[TopicPartition, list[_Life]] = {}
     for life in lives:
         by_partition.setdefault(TopicPartition(life.key.topic, life.key.partition), []).append(life)
     source = _Source(cluster, layout)
     visited = 0
     for partition, of_partition in sorted(by_partition.items()):
-        visited += _PartitionAudit(partition, of_partition, files.rows, source, layout).run()
+        visited += _PartitionAudit(partition, of_partition, view.rows, source, layout).run()
     faults = []
-    if visited < files.rows.rows and not files.rows.damaged:
+    if view.is_settled and visited < view.rows.rows and not view.rows.damaged:
         faults.append(
-            f"{files.rows.rows - visited} rows are of no offset that the table has taken: a file was added by hand."
+            f"{view.rows.rows - visited} rows are of no offset that the table has taken: a file was added by hand."
         )
     return AuditReport(
         [life.report for life in lives],
         faults,
-        files.rows.lost[:MAX_NAMED],
-        files.rows.damaged[:MAX_NAMED],
-        files.repeated[:MAX_NAMED],
-        files.unreferenced,
+        view.rows.lost[:MAX_NAMED],
+        view.rows.damaged[:MAX_NAMED],
+        view.repeated[:MAX_NAMED],
+        view.unreferenced,
     )
 
 
@@ -252,25 +292,18 @@ class _Life:
         return self.report.end
 
 
-def _lives(table: Table) -> list[_Life]:
+def _lives(view: TableView) -> list[_Life]:
     """Ascending by topic and partition. Checks that audit rows chain."""
-    positions = table.positions()
     by_name: dict[str, list[AuditRow]] = {}
-    for row in table.audit_rows():
+    for row in view.audit_rows:
         by_name.setdefault(row.key.application_id(row.cluster_id), []).append(row)
     lives = []
     for name, rows in by_name.items():
         rows = sorted(rows, key=lambda row: (row.start, row.end))
         first, end = rows[0], max(row.end for row in rows)
         report = PartitionReport(first.key, first.start, end)
-        position = positions.get(name)
-        report.faults += _chain_faults(rows, None if position is None else position.offset)
+        report.faults += _chain_faults(rows, view.positions.get(name))
         lives.append(_Life(first.cluster_id, first.key, fold_rows(rows), report))
-    missing = sorted(positions.keys() - by_name.keys())
-    if missing:
-        raise TableError(
-            f"The table has a position for {missing[0]}, and no audit rows: they were removed by hand."
-        )
     return sorted(lives, key=lambda life: life.key)
 
 

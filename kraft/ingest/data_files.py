@@ -73,7 +73,9 @@ class SliceFiles:
         """All files, durable. Raises OSError."""
         while self._open:
             self._close(self._open.pop(next(iter(self._open))))
-        folders = {parent for path in self._made for parent in path.parents if parent.is_relative_to(self._folder)}
+        folders = {
+            parent for path in self._made for parent in path.parents if parent.is_relative_to(self._folder)
+        }
         for folder in sorted(folders):
             sync(folder)
         return self._written

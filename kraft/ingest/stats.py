@@ -51,7 +51,9 @@ class FileStats:
         least: dict[str, Any] = {}
         greatest: dict[str, Any] = {}
         for name in self._bounds.keys() - self._with_nan:
-            low, high = (_written(bound, self._types[name], up=up) for up, bound in enumerate(self._bounds[name]))
+            low, high = (
+                _written(bound, self._types[name], up=up) for up, bound in enumerate(self._bounds[name])
+            )
             if low is not None:
                 least[name] = low
             if high is not None:

@@ -107,9 +107,7 @@ def _column(field: pa.Field, taken: frozenset[str]) -> pa.Field:
 def with_escaped_names(kind: pa.DataType) -> pa.DataType:
     """The column's type of a field's."""
     if pa.types.is_struct(kind):
-        return pa.struct(
-            [pa.field(escaped(one.name), with_escaped_names(one.type)) for one in kind.fields]
-        )
+        return pa.struct([pa.field(escaped(one.name), with_escaped_names(one.type)) for one in kind.fields])
     if pa.types.is_list(kind):
         return pa.list_(pa.field("element", with_escaped_names(kind.value_type)))
     if pa.types.is_map(kind):
@@ -127,7 +125,9 @@ def _check_partition(schema: pa.Schema, by: str | None, own: pa.Schema) -> None:
         )
     kind = schema.field(by).type
     types = pa.types
-    if not (types.is_string(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_date32(kind)):
+    if not (
+        types.is_string(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_date32(kind)
+    ):
         raise OptionError(
             f"A table cannot be partitioned by {by}, whose type is {kind}: choose a string, a whole number, a boolean or a"
             " date."

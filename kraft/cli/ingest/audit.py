@@ -14,11 +14,10 @@ from kraft.cli.shared.bootstrap import bootstrap_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs
 from kraft.cli.shared.output import complain, print_json, print_line, print_rows
 from kraft.cli.shared.tables import Rows
-from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
-    from kraft.ingest.audit import AuditReport, ClusterView, PartitionReport
-    from kraft.ingest.model import Table
+    from kraft.ingest.audit import AuditReport, ClusterView, PartitionReport, TableView
 
 _SHOWN_RANGES = 5
 _EXIT = {True: EXIT_DONE, False: EXIT_FAILED, None: EXIT_UNDECIDED}
@@ -49,15 +48,19 @@ def audit(
     """
     require_ingest()
     from kraft.ingest.audit import audit as audited
-    from kraft.ingest.audit import read_files
-    from kraft.ingest.tables import open_table
+    from kraft.ingest.audit import read_table
+    from kraft.ingest.folder import read_properties
 
     with failures_told():
         folder = folder.absolute()
-        table = open_table(folder)
+        if read_properties(folder) is None:
+            raise UserError(
+                f"{folder} is no table: name the folder that was given to `kraft ingest --to`", EXIT_USAGE
+            )
+        view = read_table(folder)
         options = dict(parse_pairs(client_option or [], "--client-option"))
-        with _cluster(table, bootstrap_text(bootstrap_server), options, allow_holes=allow_holes) as view:
-            report = audited(table, read_files(folder, table), view)
+        with _cluster(view, bootstrap_text(bootstrap_server), options, allow_holes=allow_holes) as cluster:
+            report = audited(view, cluster)
     if as_json:
         print_json(report.document())
     else:
@@ -67,7 +70,7 @@ def audit(
 
 @contextlib.contextmanager
 def _cluster(
-    table: Table, bootstrap: str, client_options: dict[str, str], *, allow_holes: bool
+    view: TableView, bootstrap: str, client_options: dict[str, str], *, allow_holes: bool
 ) -> Iterator[ClusterView | None]:
     """None, with a sentence, if no broker answers."""
     from kraft.ingest.audit import ClusterView
@@ -75,7 +78,7 @@ def _cluster(
     from kraft.spark.options import parse_options
     from kraft.spark.reading import driver_client
 
-    topics = sorted({row.topic for row in table.audit_rows()})
+    topics = sorted({row.topic for row in view.audit_rows})
     options = parse_options(
         {
             **client_options,

@@ -11,6 +11,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from kraft.cli.ingest.audit import audit
+from kraft.cli.ingest.optimize import optimize
+from kraft.cli.ingest.vacuum import vacuum
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed, require_text
 from kraft.user_error import EXIT_USAGE, UserError
 
@@ -151,3 +154,6 @@ def _one_of(word: str, known: tuple[str, ...], option: str) -> str:
 
 
 app.command(_TOPICS, hidden=True)(reflowed(ingest))
+app.command()(reflowed(audit))
+app.command()(reflowed(optimize))
+app.command()(reflowed(vacuum))

@@ -19,7 +19,8 @@ def optimize(
     ] = "128MB",
     as_json: Json = False,
 ) -> None:
-    """Merge the small files of a table. No ingestion may run on it, but one of a Delta table merges its files by itself.
+    """Merge the small files of a table that no run is at work on. A continuous run into a Delta table merges them by
+    itself.
 
     Readers of a Delta table are not disturbed. A plain reader of Parquet files that runs at the same time never sees a
     row twice, but may fail because a file is gone: it then reads again.

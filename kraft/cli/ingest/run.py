@@ -43,6 +43,7 @@ def run(request: Request, *, as_json: bool) -> None:
     """Raises UserError."""
     require_ingest()
     from kraft.cli.ingest.display import Display
+    from kraft.ingest.maintenance import ContinuousCompaction
     from kraft.ingest.metrics import metrics_server
     from kraft.ingest.run import Ports, ingest
     from kraft.ingest.spark_job import SparkJobs
@@ -56,7 +57,8 @@ def run(request: Request, *, as_json: bool) -> None:
         if request.metrics_port is not None:
             port = stack.enter_context(metrics_server(request.metrics_port, lambda: display.progress))
             display.told(f"metrics: http://127.0.0.1:{port}/metrics")
-        progress = ingest(options, Ports(jobs=jobs, watcher=display, stop=stop, compact=lambda _table: None))
+        compaction = ContinuousCompaction(options.folder, max_file_bytes=options.max_file_bytes)
+        progress = ingest(options, Ports(jobs=jobs, watcher=display, stop=stop, compact=compaction))
     console.print(progress.summary(request.to), soft_wrap=True, markup=False)
     if as_json:
         print_json(progress.document())

@@ -60,7 +60,9 @@ def make_document(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def fit_fields(struct: Struct, *, strict: bool) -> Callable[[dict[str, Any]], list[Any]]:
     """The values of the struct's known fields, in their order. `strict`: other fields do not fit."""
-    fits = [(name, make_fit(kind, strict=strict)) for name, kind in struct.fields.items() if not is_unknown(kind)]
+    fits = [
+        (name, make_fit(kind, strict=strict)) for name, kind in struct.fields.items() if not is_unknown(kind)
+    ]
     unknown = {name for name, kind in struct.fields.items() if is_unknown(kind)}
 
     def fit(document: dict[str, Any]) -> list[Any]:
@@ -103,7 +105,9 @@ def _check_names(document: dict[str, Any], struct: Struct, *, strict: bool) -> N
         name = min(document.keys() - struct.fields.keys())
         if struct.has_alike(name):
             raise _misfit(name, "differs from another field only in case")
-        raise _misfit(name, "cannot become a column: its name is impossible, or the table has too many fields")
+        raise _misfit(
+            name, "cannot become a column: its name is impossible, or the table has too many fields"
+        )
 
 
 def _misfit(name: str, what: str) -> MisfitError:
@@ -218,7 +222,7 @@ def _decimal(precision: int, scale: int) -> Fit:
             fitted = number.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
         except InvalidOperation:
             fitted = None
-        if fitted is None or fitted != number or abs(fitted) >= Decimal(10) ** (precision - scale):
+        if fitted is None or fitted != number or fitted.copy_abs() >= Decimal(10) ** (precision - scale):
             raise MisfitError(f"is {_shown(value)}, and no DECIMAL({precision},{scale})")
         return fitted
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -91,7 +91,8 @@ class JsonFields:
         columns = {}
         for name, kind in self.columns().items():
             parts = [
-                found[name].cast(kind, safe=False) if name in found else pa.nulls(rows, kind) for rows, found in pieces
+                found[name].cast(kind, safe=False) if name in found else pa.nulls(rows, kind)
+                for rows, found in pieces
             ]
             columns[name] = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
         return columns, errors
@@ -327,21 +328,15 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"not JSON: it has the number {constant}")
 
 
-def _depth(value: Any) -> int:
-    """Of nesting; without recursion."""
+def _depth(document: dict[str, Any]) -> int:
+    """How many objects and arrays lie in each other. Without recursion."""
     depth = 0
-    level: list[Any] = [value]
+    level: list[Any] = [document]
     while level:
-        level = list(_members(level))
         depth += 1
-    return depth - 1
+        level = [member for outer in level for member in _members(outer) if isinstance(member, dict | list)]
+    return depth
 
 
-def _members(values: list[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, dict):
-            yield from value.values()
-        elif isinstance(value, list):
-            yield from value
-
-
+def _members(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value

@@ -65,13 +65,17 @@ class RowMaker:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _without_misfits(self, fields: Mapping[str, pa.Array], errors: dict[int, str]) -> Mapping[str, pa.Array]:
+    def _without_misfits(
+        self, fields: Mapping[str, pa.Array], errors: dict[int, str]
+    ) -> Mapping[str, pa.Array]:
         """A field to partition by must fit into a folder's name; else the row has no fields."""
         name = (*partition_columns(self._layout.partition_by), "")[0]
         if name in self._own.names or name not in fields or not pa.types.is_string(fields[name].type):
             return fields
         long = [
-            row for row, text in enumerate(fields[name].to_pylist()) if text is not None and not fits_folder(text)
+            row
+            for row, text in enumerate(fields[name].to_pylist())
+            if text is not None and not fits_folder(text)
         ]
         if not long:
             return fields

@@ -44,7 +44,9 @@ _SYNONYMS = {
 }
 _DEFAULT_DECIMAL = (10, 0)
 _MAX_PRECISION = 38
-_TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*')|(?P<word>\w+)|(?P<sign>[<>(),:]))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*')|(?P<word>\w+)|(?P<sign>[<>(),:]))"
+)
 
 
 def parse_schema(text: str) -> pa.Schema:
@@ -80,7 +82,9 @@ def _struct_fields(named: Sequence[tuple[str, pa.DataType]]) -> list[pa.Field]:
         if not name:
             raise OptionError("The schema has a field without a name.")
         if name.lower() in lowered:
-            raise OptionError(f"The schema names the field {name} twice; names that differ only in case are the same.")
+            raise OptionError(
+                f"The schema names the field {name} twice; names that differ only in case are the same."
+            )
         lowered.add(name.lower())
     return [pa.field(name, kind) for name, kind in named]
 
@@ -109,7 +113,9 @@ def _atomic(name: str, numbers: Sequence[int]) -> pa.DataType:
 
 def _map(key: pa.DataType, item: pa.DataType) -> pa.DataType:
     if not pa.types.is_string(key):
-        raise OptionError("The schema has a MAP whose keys are no STRING: the names in a JSON object are text.")
+        raise OptionError(
+            "The schema has a MAP whose keys are no STRING: the names in a JSON object are text."
+        )
     return pa.map_(key, item)
 
 
@@ -125,7 +131,9 @@ def _fields_of_json(text: str) -> list[pa.Field]:
     except RecursionError:
         raise OptionError(f"The schema nests deeper than {MAX_DEPTH}: name fewer fields.") from None
     if not pa.types.is_struct(kind):
-        raise OptionError('The schema must be {"type": "struct", "fields": […]}, as StructType.json() writes it.')
+        raise OptionError(
+            'The schema must be {"type": "struct", "fields": […]}, as StructType.json() writes it.'
+        )
     return list(kind.fields)
 
 
@@ -280,4 +288,3 @@ class _Ddl:
     def _wrong(self, what: str) -> OptionError:
         shown = self._text if len(self._text) <= 60 else f"{self._text[:60]}…"
         return OptionError(f"The schema {shown!r} {what}. Give for example `id INT, name STRING`.")
-

@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from kraft.ingest import audit as audit_module
-from kraft.ingest import table_rows
-from kraft.ingest.audit import AuditReport, ClusterView, audit, differing, read_files
+from kraft.ingest import parquet, table_rows
+from kraft.ingest.audit import AuditReport, ClusterView, audit, differing, read_table
 from kraft.ingest.maintenance import compact, optimize, vacuum
 from kraft.ingest.manifest import Manifest, encode
 from kraft.ingest.model import Format, TableFile, TableProperties, Values
@@ -33,6 +33,7 @@ from kraft.spark.options import parse_options
 from kraft.spark.reading import driver_client
 from tests.support.fake_broker import FakeCluster, FakePartition, FakeTopic
 
+_DELTA_COMMIT = DeltaTable, "create_write_transaction"
 FORMATS: tuple[Format, ...] = ("delta", "parquet")
 
 
@@ -82,7 +83,9 @@ class Lake:
         )
         ingest(options, ports)
 
-    def ingest_in_cuts(self, cuts: int = 3, values: Values = "bytes", partition_by: str | None = None) -> None:
+    def ingest_in_cuts(
+        self, cuts: int = 3, values: Values = "bytes", partition_by: str | None = None
+    ) -> None:
         """So many commits of ten records in the first partition and four in the second."""
         for _ in range(cuts):
             self.produce(10)
@@ -90,8 +93,6 @@ class Lake:
             self.ingest(values, partition_by)
 
     def audit(self, *, is_asked: bool = True, allow_holes: bool = False) -> AuditReport:
-        table = open_table(self.folder)
-        files = read_files(self.folder, table)
         options = parse_options(
             {
                 "kafka.bootstrap.servers": self.cluster.bootstrap,
@@ -103,7 +104,7 @@ class Lake:
             streaming=True,
         )
         with driver_client(options) as client:
-            return audit(table, files, ClusterView(client, allow_holes) if is_asked else None)
+            return audit(read_table(self.folder), ClusterView(client, allow_holes) if is_asked else None)
 
     def files(self) -> list[TableFile]:
         """Ascending by partition and first offset."""
@@ -146,6 +147,27 @@ def test_a_sound_table_is_complete(lake: Lake) -> None:
     assert [(one.start, one.end, one.rows) for one in report.partitions] == [(0, 30, 30), (0, 12, 12)]
 
 
+def test_a_run_that_goes_on_or_has_died_is_no_fault(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the writing of files and audit rows and the commit; and after the manifest, before its files move."""
+    lake.ingest_in_cuts()
+
+    def die(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    lake.produce(10)
+    steps = (
+        ((parquet, "create_file"), (parquet, "move_file")) if lake.format == "parquet" else (_DELTA_COMMIT,)
+    )
+    for number, step in enumerate(steps):
+        with monkeypatch.context() as patched:
+            patched.setattr(*step, die)
+            with pytest.raises(KeyboardInterrupt):
+                lake.ingest()
+        report = lake.audit()
+        assert report.complete is True
+        assert report.partitions[0].end == 30 + 10 * number
+
+
 def test_many_small_windows_find_the_same(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (audit_module, table_rows):
         monkeypatch.setattr(module, "WINDOW_BYTES", 1)
@@ -167,7 +189,13 @@ def test_partitioned_tables(lake: Lake, values: Values, partition_by: str) -> No
 
 
 def test_fields_of_json_are_compared(lake: Lake) -> None:
-    documents = [b'{"a": 1, "b": "x"}', b'{"a": 2.5, "c": [1, 2]}', b"no json", None, b'{"a": 4, "d": {"e": true}}']
+    documents = [
+        b'{"a": 1, "b": "x"}',
+        b'{"a": 2.5, "c": [1, 2]}',
+        b"no json",
+        None,
+        b'{"a": 4, "d": {"e": true}}',
+    ]
     for document in documents:
         lake.first.append([(1, b"k", document, ())])
     lake.ingest("json")
@@ -183,7 +211,9 @@ def change(path: Path, row: int, column: str, value: object) -> None:
     values = rows.column(column).to_pylist()
     values[row] = value
     index = rows.schema.get_field_index(column)
-    pq.write_table(rows.set_column(index, rows.schema.field(index), pa.array(values, rows.schema.types[index])), path)
+    pq.write_table(
+        rows.set_column(index, rows.schema.field(index), pa.array(values, rows.schema.types[index])), path
+    )
 
 
 @pytest.mark.parametrize(("column", "value"), [("value", b"other"), ("key", None), ("timestamp", 5)])
@@ -233,7 +263,9 @@ def test_rows_of_no_range_are_found(lake: Lake) -> None:
     lake.ingest_in_cuts()
     file = lake.files()[0]
     rows = pq.read_table(lake.folder / file.path)
-    strange = rows.set_column(rows.schema.get_field_index("topic"), "topic", pa.array(["other"] * rows.num_rows))
+    strange = rows.set_column(
+        rows.schema.get_field_index("topic"), "topic", pa.array(["other"] * rows.num_rows)
+    )
     pq.write_table(strange, lake.folder / "strange.parquet")
     lake.add_by_hand(file._replace(path="strange.parquet"))
     report = lake.audit()
@@ -318,7 +350,10 @@ def test_a_removed_audit_row_is_found(tmp_path: Path) -> None:
         path.write_bytes(json.dumps(document).encode())
         report = lake.audit()
     assert report.complete is False
-    assert "leave a gap or overlap: one ends at offset 10, the next begins at 20" in report.partitions[0].faults[0]
+    assert (
+        "leave a gap or overlap: one ends at offset 10, the next begins at 20"
+        in report.partitions[0].faults[0]
+    )
 
 
 @pytest.mark.parametrize("partition_by", [None, "date"])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
@@ -18,9 +19,10 @@ from kraft.ingest.plan import Cut
 from kraft.ingest.progress import Progress
 from kraft.ingest.run import RETRIES, Ports, ingest
 from kraft.ingest.spark_job import JobFailedError
+from kraft.ingest.tables import open_table
 from kraft.ingest.writing import write_slice
 from kraft.protocol.schemas.configs import DescribeConfigsRequest
-from kraft.spark.errors import ConnectorError, DataLossError, TopicChangedError
+from kraft.spark.errors import ConnectorError, DataLossError, OptionError, TopicChangedError
 from tests.support.fake_broker import FakeCluster, FakePartition
 
 Rows = list[tuple[int, int, bytes | None]]
@@ -312,3 +314,80 @@ def test_a_large_backlog_is_taken_in_several_commits(world: World, monkeypatch: 
     assert progress.commits > 2
     assert world.rows() == stored(400, 400)
     shutil.rmtree(world.folder)
+
+
+JSON = TableProperties("delta", "json", None)
+
+
+def documents(partition: FakePartition, *texts: str) -> None:
+    for text in texts:
+        partition.append([(0, None, text.encode(), ())])
+
+
+def json_rows(folder: Path) -> list[dict[str, object]]:
+    """The fields, and whether the row is in error, in the order of offsets."""
+    handle = DeltaTable(str(folder))
+    schema = pa.schema(handle.schema().to_arrow())
+    rows = ds.dataset(handle.file_uris(), schema=schema).to_table().to_pylist()
+    own = {"key", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "_error", "_raw"}
+    return [
+        {name: value for name, value in row.items() if name not in own} | {"error": row["_error"] is not None}
+        for row in sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+    ]
+
+
+def test_fields_of_json_become_columns_and_what_does_not_fit_is_kept_aside(world: World) -> None:
+    first, second = world.cluster.create_topic("events", leaders=(1, 2)).partitions
+    documents(first, '{"id": 1}', "no json")
+    documents(second, '{"id": 2, "city": "Rome"}', '{"id": "three"}')
+    progress = world.run("events", properties=JSON)
+    assert progress.dead_letters == 2
+    documents(first, '{"id": 4, "paid": true}')
+    world.run("events", properties=JSON)
+    assert json_rows(world.folder) == [
+        {"id": 1, "city": None, "paid": None, "error": False},
+        {"id": None, "city": None, "paid": None, "error": True},
+        {"id": 4, "city": None, "paid": True, "error": False},
+        {"id": 2, "city": "Rome", "paid": None, "error": False},
+        {"id": None, "city": None, "paid": None, "error": True},
+    ]
+
+
+def test_slices_that_disagree_about_a_field_are_written_again(world: World) -> None:
+    """The lowest partition's type wins, whichever worker was faster."""
+    first, second = world.cluster.create_topic("events", leaders=(1, 2)).partitions
+    documents(first, '{"id": "one"}')
+    documents(second, '{"id": 2}')
+    assert world.run("events", properties=JSON).dead_letters == 1
+    assert [len(tasks) for tasks in world.jobs] == [2, 1]
+    assert json_rows(world.folder) == [{"id": "one", "error": False}, {"id": None, "error": True}]
+    assert len(list(world.folder.glob("*.parquet"))) == 2
+
+
+def test_a_schema_adds_columns_and_changes_none(world: World) -> None:
+    first, _ = world.cluster.create_topic("events", leaders=(1, 2)).partitions
+    documents(first, '{"id": 1}')
+    world.run("events", properties=JSON, schema_text="id BIGINT")
+    documents(first, '{"id": 2, "city": "Rome"}')
+    with pytest.raises(OptionError, match="--schema says string of id, but the table has int64"):
+        world.run("events", properties=JSON, schema_text="id STRING, city STRING")
+    world.run("events", properties=JSON, schema_text="id BIGINT, city STRING")
+    assert json_rows(world.folder) == [
+        {"id": 1, "city": None, "error": False},
+        {"id": 2, "city": "Rome", "error": False},
+    ]
+
+
+def test_rows_go_to_folders_by_the_time_of_their_records(world: World) -> None:
+    partition = world.cluster.create_topic("events").partitions[0]
+    hour_ms = 3_600_000
+    for hour in (0, 1, 30):
+        partition.append([(hour * hour_ms, None, b"x", ())])
+    world.run("events", properties=TableProperties("delta", "bytes", "hour"))
+    files = {path.relative_to(world.folder).parent.as_posix() for path in world.folder.rglob("*.parquet")}
+    assert files == {"date=1970-01-01/hour=0", "date=1970-01-01/hour=1", "date=1970-01-02/hour=6"}
+    assert sorted(file.partition_values["hour"] or "" for file in open_table(world.folder).files()) == [
+        "0",
+        "1",
+        "6",
+    ]

@@ -87,13 +87,20 @@ def write(cluster: FakeCluster, tmp_path: Path) -> Writing:
 
 def documents(*values: Any) -> list[tuple[int, None, bytes | None, tuple[()]]]:
     return [
-        (NOON_MS, None, value if value is None or isinstance(value, bytes) else json.dumps(value).encode(), ())
+        (
+            NOON_MS,
+            None,
+            value if value is None or isinstance(value, bytes) else json.dumps(value).encode(),
+            (),
+        )
         for value in values
     ]
 
 
 def test_bytes_come_out_as_they_are_with_headers_and_nulls(partition: FakePartition, write: Writing) -> None:
-    partition.append([(NOON_MS, b"k\xff", None, [("h", b"1"), ("h", None)]), (NOON_MS + 1, None, b"\0\xff", ())])
+    partition.append(
+        [(NOON_MS, b"k\xff", None, [("h", b"1"), ("h", None)]), (NOON_MS + 1, None, b"\0\xff", ())]
+    )
     result = write()
     (file,) = result.files
     assert file.path == "run-1-1-0.parquet"
@@ -128,9 +135,7 @@ def test_a_slice_without_records_makes_no_file(partition: FakePartition, write: 
     assert write().files == []
 
 
-def test_files_are_rolled_at_their_size(
-    partition: FakePartition, write: Writing
-) -> None:
+def test_files_are_rolled_at_their_size(partition: FakePartition, write: Writing) -> None:
     chance = random.Random(1)
     for _ in range(40):
         partition.append([(NOON_MS, None, chance.randbytes(1000), ()) for _ in range(100)])
@@ -142,7 +147,15 @@ def test_files_are_rolled_at_their_size(
 
 
 def test_by_hour_with_late_and_timeless_rows(partition: FakePartition, write: Writing) -> None:
-    times = [NOON_MS, NOON_MS + HOUR_MS, NOON_MS - DAY_MS, NOON_MS, -1, 9_000_000_000_000_000, NOON_MS - HOUR_MS]
+    times = [
+        NOON_MS,
+        NOON_MS + HOUR_MS,
+        NOON_MS - DAY_MS,
+        NOON_MS,
+        -1,
+        9_000_000_000_000_000,
+        NOON_MS - HOUR_MS,
+    ]
     partition.append([(time, None, b"x", ()) for time in times])
     result = write(by="hour")
     assert {file.path.rpartition("/")[0]: file.rows for file in result.files} == {
@@ -201,7 +214,9 @@ def test_by_key(
     assert file.partition_values == {"key": value}
 
 
-def test_a_key_that_no_folder_can_be_named_after_stops_the_run(partition: FakePartition, write: Writing) -> None:
+def test_a_key_that_no_folder_can_be_named_after_stops_the_run(
+    partition: FakePartition, write: Writing
+) -> None:
     partition.append([(NOON_MS, b"k" * 250, b"x", ())])
     with pytest.raises(ConnectorError, match="longer than the 200 bytes"):
         write(by="key")
@@ -237,12 +252,19 @@ def test_json_fields_are_found_and_proposed(partition: FakePartition, write: Wri
     result = write("json")
     assert result.schema.names[-3:] == ["id", "value_offset", "tags"]
     rows = write.rows(result)
-    assert [(row["offset"], row["value_offset"], row["tags"]) for row in rows] == [(0, 9, None), (1, None, ["a"])]
+    assert [(row["offset"], row["value_offset"], row["tags"]) for row in rows] == [
+        (0, 9, None),
+        (1, None, ["a"]),
+    ]
     partition.append(documents({"id": "three", "new": True}))
     again = write("json", schema=result.schema)
     assert again.schema.names == [*result.schema.names, "new"]
     last = write.rows(again)[-1]
-    assert (last["id"], last["new"], last["_error"]) == (None, None, "The field id is 'three', and no BIGINT.")
+    assert (last["id"], last["new"], last["_error"]) == (
+        None,
+        None,
+        "The field id is 'three', and no BIGINT.",
+    )
 
 
 def test_a_field_that_turns_out_to_have_fractions_is_written_anew(
@@ -258,7 +280,9 @@ def test_a_field_that_turns_out_to_have_fractions_is_written_anew(
 
 
 def test_by_a_json_field(partition: FakePartition, write: Writing) -> None:
-    partition.append(documents({"host": "a b"}, {"host": ""}, {}, {"host": "h" * 300}, {"host": "a b"}, {"host": 5}))
+    partition.append(
+        documents({"host": "a b"}, {"host": ""}, {}, {"host": "h" * 300}, {"host": "a b"}, {"host": 5})
+    )
     result = write("json", by="host")
     assert {file.path.rpartition("/")[0]: file.rows for file in result.files} == {
         "host=a b": 2,

@@ -131,7 +131,9 @@ def test_rows_are_those_of_the_record_decoder(
     slice_decoder.check_complete()
     assert slice_decoder.audit.records == sum(batch.num_rows for batch in batches)
     missing = {offset for hole in slice_decoder.audit.holes for offset in range(*hole)}
-    filled = {offset for _, header in iter_batches(raw) for offset in range(header.base_offset, header.next_offset)}
+    filled = {
+        offset for _, header in iter_batches(raw) for offset in range(header.base_offset, header.next_offset)
+    }
     assert missing == set(range(start, end)) - filled
 
 
