@@ -8,18 +8,26 @@ import sys
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow")
+pytest.importorskip("deltalake")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import NewTopic
 
 from kraft.auditing.messages import CountMessage
 from kraft.cli.app import run
+from kraft.ingest.model import Format, TableProperties
+from kraft.ingest.options import IngestOptions
+from kraft.ingest.run import Ports, ingest
+from kraft.ingest.writing import write_slice
+from kraft.spark.errors import ConnectorError
+from tests.support.node_processes import created
 from tests.support.real_clients import QUIET
 from tests.support.source_tree import ROOT
 from tests.support.threaded_cluster import ThreadedCluster
@@ -202,6 +210,57 @@ def test_a_table_that_somebody_else_wrote(
     assert (code, verdicts(document)[0]) == (1, "doubled")
     code, _, errors = kraft("audit", topic, "--table", str(tmp_path / "nowhere"))
     assert (code, "there is no folder" in errors) == (1, True)
+
+
+class Unwatched:
+    """A watcher that nobody looks at."""
+
+    def begun(self, progress: object) -> None: ...
+    def planned(self, cut: object) -> None: ...
+    def committed(self, next_commit_s: float | None) -> None: ...
+    def failed(self, error: ConnectorError, retry_s: float) -> None: ...
+    def told(self, sentence: str) -> None: ...
+
+
+@pytest.mark.parametrize("table_format", ["delta", "parquet"])
+def test_a_table_of_kraft_ingest(
+    cluster: ThreadedCluster, kraft: Kraft, lines: str, tmp_path: Path, table_format: Format
+) -> None:
+    topic, counts = cluster.create_topic("ingested", 2), cluster.create_topic("counts")
+    table = tmp_path / "table"
+
+    def produce(minute: int) -> None:
+        produced = "produce", topic, lines, "--audit", "--audit-topic", counts, "--timestamp", at(minute)
+        assert kraft(*produced)[0] == 0
+
+    def ingest_all() -> None:
+        options = IngestOptions(
+            (topic,), table, cluster.bootstrap, TableProperties(table_format, "bytes", None)
+        )
+        jobs = lambda tasks: [write_slice(task) for task in tasks]  # noqa: E731
+        ingest(options, Ports(jobs, Unwatched(), Event(), lambda _table: None))
+
+    produce(0)
+    ingest_all()
+    produce(1)
+    options = "--audit-topic", counts, "--table", str(table)
+    code, document = audited(kraft, topic, *options)
+    assert (code, verdicts(document)) == (0, {0: "equal", 1: "behind"})
+    produce(0)
+    ingest_all()
+    code, document = audited(kraft, topic, *options)
+    assert (code, verdicts(document), document["ingested"]) == (0, {0: "equal", 1: "equal"}, 900)
+
+    victim = max(table.glob("*.parquet"), key=lambda path: pq.read_metadata(path).num_rows)
+    rows = pq.read_table(victim)
+    pq.write_table(rows.slice(1), victim)
+    code, document = audited(kraft, topic, *options)
+    assert (code, "not ingested" in verdicts(document).values()) == (1, True)
+
+    cluster.admin.delete_topics([topic])[topic].result(CALL_S)
+    created(cluster.admin, lambda: NewTopic(topic, 2, 3))
+    code, _, errors = kraft("audit", topic, *options)
+    assert (code, "deleted and made anew" in errors) == (3, True)
 
 
 def table_of(cluster: ThreadedCluster, topic: str) -> pa.Table:
