@@ -38,7 +38,7 @@ from kraft.ingest.table_rows import WINDOW_BYTES, TableRows, Window, windows
 from kraft.ingest.tables import open_table
 from kraft.ingest.values.rows import RowMaker
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from kraft.spark.client import ClusterClient
+from kraft.spark.client import ClusterClient, TopicMetadata
 from kraft.spark.columns import COLUMN_NAMES
 from kraft.spark.data_loss import LossPolicy
 from kraft.spark.errors import ConnectorError, UnknownTopicError
@@ -329,6 +329,8 @@ class _Source:
         self._view = view
         self._layout = layout
         self._compacted: dict[str, bool] = {}
+        self._topics: dict[str, TopicMetadata | str] = {}
+        """Or why they cannot be asked about."""
 
     def may_compact(self, topic: str) -> bool:
         """Whether the topic's records may go without a trace. Raises ConnectorError."""
@@ -372,18 +374,27 @@ class _Source:
         """Why the cluster cannot be asked about the life at all."""
         if self._view is None:
             return "no cluster was asked"
-        try:
-            topic = self._view.client.topics([life.key.topic])[life.key.topic]
-            self.may_compact(life.key.topic)
-        except UnknownTopicError:
-            return "the topic was deleted"
-        except ConnectorError as error:
-            return str(error)
+        topic = self._topic(life.key.topic)
+        if isinstance(topic, str):
+            return topic
         if self._view.client.cluster_id != life.cluster_id:
             return f"they are of cluster {life.cluster_id}, and this one is {self._view.client.cluster_id}"
         if topic.topic_id != life.key.topic_id:
             return "the topic was deleted and created anew"
         return None
+
+    def _topic(self, name: str) -> TopicMetadata | str:
+        """Asked for once, as to find out that it is gone takes time."""
+        assert self._view is not None
+        if name not in self._topics:
+            try:
+                self._topics[name] = self._view.client.topics([name])[name]
+                self.may_compact(name)
+            except UnknownTopicError:
+                self._topics[name] = "the topic was deleted"
+            except ConnectorError as error:
+                self._topics[name] = str(error)
+        return self._topics[name]
 
     def batches(self, key: PartitionKey, start: int, end: int, epoch: int) -> Iterator[pa.RecordBatch]:
         """Raises ConnectorError."""

@@ -51,6 +51,8 @@ class AuditFolder:
 
     def fold(self, *, at_least: int = FOLD_FROM) -> None:
         """Folds the rows of commits, all of which must have been taken, if there are so many files. Raises OSError."""
+        for path in self._folder.glob(".*.tmp"):  # of a run that died while it wrote
+            path.unlink()
         days, commits = self._files()
         if len(commits) < at_least:
             return

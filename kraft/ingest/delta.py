@@ -101,10 +101,7 @@ class DeltaLakeTable:
         if self._handle is None:
             return
         for action in pa.table(self._handle.get_add_actions()).to_pylist():
-            values = {
-                name: None if value is None else str(value)
-                for name, value in (action.get("partition") or {}).items()
-            }
+            values = {name: _partition_text(value) for name, value in (action.get("partition") or {}).items()}
             yield TableFile(unquote(action["path"]), action["size_bytes"], action["num_records"] or 0, values)
 
     # ---- attempts
@@ -189,10 +186,13 @@ class DeltaLakeTable:
         )
 
     def _add_columns(self, commit: Commit) -> None:
-        """In an entry of its own; the handle has moved then, so that the starts are checked once more."""
+        """Those that are new, and structs that have grown inside, in an entry of the log of their own.
+
+        The handle has moved then, so that the starts are checked once more.
+        """
         assert self._handle is not None
-        present = set(self._handle.schema().to_arrow().names)
-        added = [field for field in commit.schema if field.name not in present]
+        present = {field.name: field.type for field in pa.schema(self._handle.schema().to_arrow())}
+        added = [field for field in commit.schema if present.get(field.name) != field.type]
         if added:
             self._handle.alter.add_columns(
                 list(Schema.from_arrow(pa.schema(added)).fields), post_commithook_properties=_NO_HOOKS
@@ -265,6 +265,13 @@ class DeltaLakeTable:
         for path in (log / f"{self.version():020}.checkpoint.parquet", log / "_last_checkpoint", log):
             sync(path)
         self._handle.cleanup_metadata()
+
+
+def _partition_text(value: object) -> str | None:
+    """As the log has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value)
 
 
 def _open(folder: Path) -> DeltaTable | None:

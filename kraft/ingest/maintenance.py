@@ -20,12 +20,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 
 from kraft.ingest.claim import claimed
 from kraft.ingest.data_files import ROW_GROUP_BYTES, SliceFiles
 from kraft.ingest.folder import sync
-from kraft.ingest.model import Table, TableFile, WrittenFile
+from kraft.ingest.model import Table, TableError, TableFile, WrittenFile
 from kraft.ingest.parquet import ParquetTable
 from kraft.ingest.partitioning import Part, partition_columns
 from kraft.ingest.tables import open_table
@@ -74,9 +75,16 @@ def vacuum(folder: Path, *, retention_s: float, dry_run: bool = False) -> list[s
             return table.vacuum(time.time() - retention_s, dry_run=dry_run)
         if table.properties() is None:
             return []
-        return DeltaTable(str(folder)).vacuum(
-            math.ceil(retention_s / _HOUR_S), dry_run=dry_run, enforce_retention_duration=False, full=True
-        )
+        hours = math.ceil(retention_s / _HOUR_S)
+        try:
+            removed: list[str] = DeltaTable(str(folder)).vacuum(
+                hours, dry_run=dry_run, enforce_retention_duration=False, full=True
+            )
+        except DeltaError as error:
+            raise TableError(
+                f"{folder}: the files that nothing needs could not be removed: {error}"
+            ) from error
+        return removed
 
 
 class ContinuousCompaction:
@@ -162,9 +170,15 @@ def bins(files: Iterable[TableFile], max_file_bytes: int) -> Iterator[list[Table
 
 
 def first_row(path: Path) -> tuple[str, int, int]:
-    """The least topic, partition and offset in a file, as its footer has them; for the order of files only."""
+    """The least topic, partition and offset in a file, as its footer has them; for the order of files only. Raises
+    TableError."""
     least: dict[str, str | int] = {"topic": "", "partition": -1, "offset": -1}
-    found = pq.read_metadata(path)
+    try:
+        found = pq.read_metadata(path)
+    except pa.ArrowInvalid as error:
+        raise TableError(
+            f"{path} is damaged ({error}): see what `kraft ingest audit` says of the table."
+        ) from error
     for index in range(found.num_columns) if found.num_row_groups else ():
         column = found.row_group(0).column(index)
         if column.path_in_schema in least and column.statistics is not None and column.statistics.has_min_max:
@@ -206,13 +220,16 @@ def _replace_in_delta(folder: Path, removed: Sequence[TableFile], added: Sequenc
         AddAction(file.path, file.size_bytes, file.partition_values, now_ms, False, file.stats)
         for file in added
     ]
-    table.create_write_transaction(
-        [*gone, *new],
-        mode="append",
-        schema=table.schema(),
-        partition_by=table.metadata().partition_columns,
-        post_commithook_properties=_NO_HOOKS,
-    )
+    try:
+        table.create_write_transaction(
+            [*gone, *new],
+            mode="append",
+            schema=table.schema(),
+            partition_by=table.metadata().partition_columns,
+            post_commithook_properties=_NO_HOOKS,
+        )
+    except DeltaError as error:
+        raise TableError(f"{folder} has not taken the merged files, and is as it was: {error}") from error
     log = folder / "_delta_log"
     table.update_incremental()
     sync(log / f"{table.version():020}.json")

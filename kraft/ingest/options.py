@@ -64,6 +64,16 @@ def check_topics(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def check_client_options(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Only what the client is told: what is read, the command decides. Raises OptionError."""
+    for name in options:
+        if not name.lower().startswith("kafka."):
+            raise OptionError(
+                f"--client-option takes kafka.… options, such as kafka.security.protocol=SSL, not {name}."
+            )
+    return options
+
+
 def parse_size(text: str, option: str) -> int:
     """Bytes of `128MB`, `64 KB`, `1GB` or a plain number of bytes; units are powers of 1024. Raises OptionError."""
     found = re.fullmatch(r"([0-9]{1,15})\s*([KMG]?B?)", text.strip().upper())

@@ -71,7 +71,11 @@ class Partitioner:
             yield Part((), rows)
             return
         by_time = self._by in (DATE, HOUR)
-        keys = self._times(rows.column("timestamp")) if by_time else rows.column(self.columns[0])
+        keys = (
+            self._times(rows.column("timestamp"))
+            if by_time
+            else _with_empty_as_null(rows.column(self.columns[0]))
+        )
         rest = rows.drop_columns([name for name in self.columns if name in rows.schema.names])
         codes = keys.dictionary_encode(null_encoding="encode")
         for key, part in _groups(rest, codes):
@@ -91,7 +95,7 @@ class Partitioner:
         for name, text in values:
             if text is not None and not fits_folder(text):
                 raise IngestError(
-                    f"The {name} {text[:50]!r}… is longer than the {MAX_VALUE_BYTES} bytes that the name of a folder has"
+                    f"The {name} {text[:50]!r}… is longer than the {MAX_VALUE_BYTES} bytes that a folder's name has"
                     " room for: partition the table by something else."
                 )
 
@@ -128,11 +132,10 @@ def fits_folder(text: str) -> bool:
     return len(escape(text).encode()) <= MAX_VALUE_BYTES
 
 
-def fits_as_partition(texts: pa.Array) -> pa.Array:
-    """Of strings: whether each may be the value of a partition."""
-    if (pc.max(pc.binary_length(texts)).as_py() or 0) * 3 <= MAX_VALUE_BYTES:
-        return pa.array(np.ones(len(texts), np.bool_))
-    return pa.array([text is None or fits_folder(text) for text in texts.to_pylist()], pa.bool_())
+def _with_empty_as_null(keys: pa.Array) -> pa.Array:
+    if not pa.types.is_string(keys.type):
+        return keys
+    return pc.if_else(pc.equal(keys, ""), pa.scalar(None, keys.type), keys)
 
 
 def _groups(rows: pa.RecordBatch, codes: pa.DictionaryArray) -> Iterator[tuple[Any, pa.RecordBatch]]:
@@ -153,7 +156,7 @@ def _groups(rows: pa.RecordBatch, codes: pa.DictionaryArray) -> Iterator[tuple[A
 def _text(value: str | int | bool | date | None) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
-    return None if value is None else str(value) or None
+    return None if value is None else str(value)
 
 
 def _date(days: int) -> date:

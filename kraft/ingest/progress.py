@@ -73,13 +73,15 @@ class Progress:
             self.files += len(result.files)
         self.rows += rows
         self._recent.append((now_s, rows))
+        while self._recent[0][0] < now_s - RATE_WINDOW_S:
+            self._recent.popleft()
 
     def rows_per_s(self, now_s: float) -> float:
         """Over the last RATE_WINDOW_S; over the run while it is younger."""
-        while self._recent and self._recent[0][0] < now_s - RATE_WINDOW_S:
-            self._recent.popleft()
+        recent = tuple(self._recent)  # the metrics' thread calls this, too
         seconds = min(now_s - self.started_s, RATE_WINDOW_S)
-        return sum(rows for _, rows in self._recent) / seconds if seconds > 0 else 0.0
+        taken = sum(rows for at_s, rows in recent if at_s >= now_s - RATE_WINDOW_S)
+        return taken / seconds if seconds > 0 else 0.0
 
     def line(self, now_s: float, *, next_commit_s: float | None = None) -> str:
         """One line for people; `next_commit_s` from now."""
@@ -110,7 +112,7 @@ class Progress:
         if not self.commits:
             at = "there is no table yet" if self.version is None else f"it is at version {self.version}"
             return f"nothing new for {folder}: {at}"
-        facts = ", ".join([f"{self.files:,} files", f"{self.commits:,} commits", *notes])
+        facts = ", ".join([_counted(self.files, "file"), _counted(self.commits, "commit"), *notes])
         return f"{self.rows:,} rows into {folder}, version {self.version}: {facts}, in {seconds:.1f} s{rate}"
 
     def document(self) -> dict[str, Any]:
@@ -136,3 +138,7 @@ class Progress:
             ],
             "version": self.version,
         }
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -27,6 +27,7 @@ from kraft.ingest.model import (
     Commit,
     CommitConflictError,
     IncompleteError,
+    IngestError,
     Layout,
     PartitionKey,
     SliceResult,
@@ -81,19 +82,41 @@ class Ports:
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
 
+class StoppedError(IngestError):
+    """The run was told to end while it waited for brokers."""
+
+
 def ingest(options: IngestOptions, ports: Ports) -> Progress:
     """Runs until all up to the captured end is committed, or until `stop`. Raises ConnectorError, OSError."""
     run = f"{datetime.fromtimestamp(ports.now_ms() / 1000, UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
     read_options = parse_options(options.reader_options(), streaming=True)
+    progress = Progress(options.topics, ports.clock())
     with claimed(options.folder, run), driver_client(read_options) as client:
+        client.policy = replace(client.policy, sleep=_sleep_until(ports.stop))
         table = open_table(options.folder, options.properties)
         table.recover()
-        planner = CutPlanner(client, read_options, table.positions(), available_now=not options.continuous)
-        progress = Progress(options.topics, ports.clock())
-        with _lag_group(options) as lag_group:
-            _Run(run, options, ports, client, table, planner, progress, lag_group).run()
-        progress.ended_s = ports.clock()
-        return progress
+        try:
+            planner = CutPlanner(
+                client, read_options, table.positions(), available_now=not options.continuous
+            )
+            with _lag_group(options) as lag_group:
+                _Run(run, options, ports, client, table, planner, progress, lag_group).run()
+        except StoppedError as error:
+            ports.watcher.told(str(error))
+    progress.ended_s = ports.clock()
+    return progress
+
+
+def _sleep_until(stop: Event) -> Callable[[float], None]:
+    """The client's sleep between two attempts to reach brokers, which the end of the run cuts short."""
+
+    def sleep(duration_s: float) -> None:
+        if stop.wait(duration_s):
+            raise StoppedError(
+                "Ended while brokers did not answer: what was committed before is in the table."
+            )
+
+    return sleep
 
 
 @contextmanager

@@ -72,12 +72,18 @@ class SparkJobs:
             return
 
     def _start(self) -> Any:
-        """Signals stay as they are: Spark would end the process on Ctrl-C, in the middle of a commit."""
+        """Signals stay as they are: Spark would end the process on Ctrl-C, in the middle of a commit.
+
+        Nor does a signal to the whole group, which service managers send, reach the JVM: the cut at hand is finished.
+        """
+        from kraft.spark.java import NoJavaError
         from kraft.spark.session import start_session
 
         before = signal.getsignal(signal.SIGINT)
         try:
-            return start_session("kraft ingest", self._master or f"local[{os.cpu_count() or 1}]")
+            return start_session("kraft ingest", self._master or f"local[{os.cpu_count() or 1}]", apart=True)
+        except NoJavaError as error:
+            raise IngestError(str(error)) from error
         finally:
             signal.signal(signal.SIGINT, before)
 

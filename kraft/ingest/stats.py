@@ -1,9 +1,9 @@
 """The statistics of a data file, as Delta's log has them: rows, least and greatest values, nulls by column.
 
 Readers skip files by them, so each bound must hold: a string is cut to 32 characters, and a greatest one that was cut
-gets the last code point behind it; times are whole milliseconds, the greatest rounded up. Columns of binary, boolean and
-nested types have no bounds, nor has one with a value that a bound cannot be written of. Only the first 32 columns have
-statistics. `writing.py` adds the rows of a file as it writes them.
+gets the last code point behind it; times are whole milliseconds, the greatest rounded up. Columns of binary, boolean
+and nested types have no bounds, nor has one with a value that a bound cannot be written of. Only the first 32 columns
+have statistics. `writing.py` adds the rows of a file as it writes them.
 """
 
 from __future__ import annotations

@@ -29,8 +29,10 @@ DATE, HOUR = "date", "hour"
 MAX_NAME_CHARS = 255
 
 _PREFIX = "value_"
-_TIME_COLUMNS = {DATE: (pa.field(DATE, pa.date32()),)}
-_TIME_COLUMNS[HOUR] = (*_TIME_COLUMNS[DATE], pa.field(HOUR, pa.int32()))
+_PARTITIONS = ("topic", "partition", "key")
+"""The own columns that a table can be partitioned by."""
+_DATE_COLUMN, _HOUR_COLUMN = pa.field(DATE, pa.date32()), pa.field(HOUR, pa.int32())
+_TIME_COLUMNS: dict[str, tuple[pa.Field, ...]] = {DATE: (_DATE_COLUMN,), HOUR: (_DATE_COLUMN, _HOUR_COLUMN)}
 _REFUSED_IN_NAMES = re.compile(r"[\x00-\x20,;{}()=%\x7f]")
 
 
@@ -60,8 +62,8 @@ def table_schema(values: Values, partition_by: str | None, fields: pa.Schema | N
         by = column_name(by, taken)
         if values != "json" or (fields is not None and by not in known):
             raise OptionError(
-                f"A table cannot be partitioned by {partition_by}: it will have no such column. It will have date, hour,"
-                f" {', '.join(sorted(known))}."
+                f"A table cannot be partitioned by {partition_by!r}: it will have no such column. Choose"
+                f" {', '.join(('date', 'hour', *_PARTITIONS, *(field.name for field in named)))}."
             )
         if by not in known:
             named.append(pa.field(by, pa.string()))
@@ -118,7 +120,7 @@ def with_escaped_names(kind: pa.DataType) -> pa.DataType:
 def _check_partition(schema: pa.Schema, by: str | None, own: pa.Schema) -> None:
     if by is None or by in _TIME_COLUMNS:
         return
-    if by in own.names and by not in ("topic", "partition", "key"):
+    if by in own.names and by not in _PARTITIONS:
         raise OptionError(
             f"A table cannot be partitioned by {by}: choose date, hour, topic, partition, key or a JSON field (one that"
             f" is called {by} has the column {_PREFIX}{by})."
@@ -129,6 +131,6 @@ def _check_partition(schema: pa.Schema, by: str | None, own: pa.Schema) -> None:
         types.is_string(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_date32(kind)
     ):
         raise OptionError(
-            f"A table cannot be partitioned by {by}, whose type is {kind}: choose a string, a whole number, a boolean or a"
-            " date."
+            f"A table cannot be partitioned by {by}, whose type is {kind}: choose a string, a whole number, a boolean"
+            " or a date."
         )

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from kraft.spark.java import find_java_home
@@ -29,11 +32,17 @@ def local_session(app_name: str, *, cores: int = 2, **conf: str) -> SparkSession
     `conf` are further settings of Spark and win: `**{"spark.sql.shuffle.partitions": "2"}`. Raises
     NoJavaError. Takes some seconds.
     """
-    return start_session(app_name, f"local[{cores}]", **conf)
+    return start_session(app_name, f"local[{cores}]", conf)
 
 
-def start_session(app_name: str, master: str, **conf: str) -> SparkSession:
-    """The same with any master: `local[N]` gets attempts, others need `kraft` installed where their executors run."""
+def start_session(
+    app_name: str, master: str, conf: Mapping[str, str] = MappingProxyType({}), *, apart: bool = False
+) -> SparkSession:
+    """The same with any master: `local[N]` gets attempts, others need `kraft` installed where their executors run.
+
+    `apart`: a signal to this process's group does not reach the JVM, which ends when this process does. For the first
+    session of a process only.
+    """
     is_local = master.startswith("local")
     only_here = {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK} if is_local else {}
     if is_local and master.endswith("]") and "," not in master:
@@ -47,9 +56,7 @@ def start_session(app_name: str, master: str, **conf: str) -> SparkSession:
         # A later one wins, so a log configuration in `conf` does.
         _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} {conf.get(_JAVA_OPTIONS, '')}".strip(),
     }
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    settled = SparkConf().setAppName(app_name).setMaster(master).setAll(list(settings.items()))
     with _environment(
         JAVA_HOME=str(find_java_home()),
         PYSPARK_PYTHON=sys.executable,
@@ -57,7 +64,9 @@ def start_session(app_name: str, master: str, **conf: str) -> SparkSession:
         PYTHONPATH=_python_path(),
         **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),
     ):
-        return builder.getOrCreate()
+        if apart:
+            SparkContext(conf=settled, gateway=launch_gateway(settled, {"start_new_session": True}))
+        return SparkSession.builder.config(conf=settled).getOrCreate()
 
 
 def _python_path() -> str:

@@ -63,7 +63,8 @@ texts = st.text(max_size=6).map(json.dumps) | st.text(max_size=6).map(
 )
 texts |= st.sampled_from(
     [
-        '"\\ud800"', '"\\udc00"', '"\\ud83d\\ude00"', '"\\u0000"', '"\n"', '"\t"', '"\x7f"', '"}\\n{"', '"a\\/b"', '"\\x"',
+        '"\\ud800"', '"\\udc00"', '"\\ud83d\\ude00"', '"\\u0000"',
+        '"\n"', '"\t"', '"\x7f"', '"}\\n{"', '"a\\/b"', '"\\x"',
         '"2026-01-01"', '"2026-01-01T10:00:00Z"', '"2026-01-01 10:00:00.123456+02:00"', '"2026-02-30"', '"0000-01-01"',
         '"2026-01-01T10:00:00.1234567Z"', '"9999-12-31T23:59:59.999999Z"', "'x'", '"NaN"', '": NaN,"',
     ]
@@ -175,7 +176,7 @@ def rows(columns: Columns, count: int) -> list[dict[str, Any]]:
     return [{name: column[row] for name, column in columns.items()} for row in range(count)]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=50)
 @given(blocks)
 def test_the_fast_path_gives_what_the_exact_one_gives(block: list[bytes | None]) -> None:
     array = pa.array(block, pa.binary())
@@ -195,14 +196,15 @@ def test_the_fast_path_gives_what_the_exact_one_gives(block: list[bytes | None])
 
 
 def test_sound_documents_take_the_fast_path() -> None:
-    sound = b'{"a":1,"b":2,"c":"x","d":true,"e":[1],"f":{"x":1,"y":[{"z":""}]},"g":"2026-01-01T00:00:00Z","h":"2026-01-01"}'
+    sound = b'{"a":1,"b":2,"c":"x","d":true,"e":[1],"f":{"x":1,"y":[{"z":""}]},'
+    sound += b'"g":"2026-01-01T00:00:00Z","h":"2026-01-01"}'
     assert reader(infer=False).read_fast(pa.array([sound, None, b" {}\n", sound], pa.binary()))
     inferred = reader(infer=True)
     inferred.read(pa.array([sound], pa.binary()))
     assert inferred.read_fast(pa.array([sound, sound], pa.binary()))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(blocks, min_size=1, max_size=3), st.booleans())
 def test_cut_into_blocks_or_not_the_rows_are_those_of_the_exact_path(
     parts: list[list[bytes | None]], infer: bool

@@ -19,6 +19,8 @@ from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE,
 if TYPE_CHECKING:
     from kraft.ingest.audit import AuditReport, ClusterView, PartitionReport, TableView
 
+_BUDGET_S = 20.0
+"""For elections; a partition that has no leader for so long cannot be told about."""
 _SHOWN_RANGES = 5
 _EXIT = {True: EXIT_DONE, False: EXIT_FAILED, None: EXIT_UNDECIDED}
 
@@ -87,7 +89,7 @@ def _cluster(
             "kafka.isolation.level": "read_committed",
         }
     )
-    with driver_client(options) as client:
+    with driver_client(options, budget_s=_BUDGET_S) as client:
         try:
             client.topics([])
         except ClusterUnavailableError as error:

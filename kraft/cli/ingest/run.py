@@ -73,7 +73,13 @@ def require_ingest() -> None:
 def _options(request: Request) -> IngestOptions:
     """Raises ConnectorError, UserError."""
     from kraft.ingest.model import TableProperties
-    from kraft.ingest.options import IngestOptions, check_topics, parse_size, parse_trigger
+    from kraft.ingest.options import (
+        IngestOptions,
+        check_client_options,
+        check_topics,
+        parse_size,
+        parse_trigger,
+    )
     from kraft.spark.errors import OptionError
 
     if request.schema is not None and request.values != "json":
@@ -94,7 +100,7 @@ def _options(request: Request) -> IngestOptions:
         trigger_s=parse_trigger(request.trigger, "--trigger"),
         commit_group=request.commit_group,
         allow_holes=request.allow_holes,
-        client_options=request.client_options,
+        client_options=check_client_options(request.client_options),
     )
 
 

@@ -1,10 +1,10 @@
 """Whether a value of a JSON document fits a column, exactly: the rules, one value at a time.
 
-A number fits a whole-number type if it is written as a whole number and in range, a DOUBLE if it is finite (the nearest
-double is taken), a DECIMAL if it has no more digits. Text fits a STRING, a DATE as `2026-01-31`, a TIMESTAMP as ISO 8601 (UTC where
-no offset is named), a BINARY as base64. Nothing is converted otherwise. Null fits everything. Fields that a given schema
-does not name are left out; where fields are inferred they are none of the table's, and do not fit. `json_fields.py` calls
-it; its fast path must agree.
+A number fits a whole-number type if it is written as a whole number and in range, a DOUBLE if it is finite (the
+nearest double is taken), a DECIMAL if it has no more digits. Text fits a STRING, a DATE as `2026-01-31`, a TIMESTAMP
+as ISO 8601 (UTC where no offset is named), a BINARY as base64. Nothing is converted otherwise. Null fits everything.
+Fields that a given schema does not name are left out; where fields are inferred, one that could not be added does not
+fit. `json_fields.py` calls it; its fast path must agree.
 """
 
 from __future__ import annotations

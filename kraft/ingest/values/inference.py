@@ -2,9 +2,9 @@
 
 A whole number is a BIGINT, or a DOUBLE where it does not fit or others are fractions; text is a STRING, a time too; a
 field that was always null or empty is none yet. A type that the table has never changes: what does not fit it is for
-`_error`. Among findings of one cut the one of the lowest topic, partition and offset goes first, so that the outcome does
-not depend on which worker was faster. A field whose name differs from another only in case is not added, nor one beyond
-MAX_FIELDS. Pure: workers infer (`json_fields.py`), the driver merges.
+`_error`. Among findings of one cut the one of the lowest topic, partition and offset goes first, so that the outcome
+does not depend on which worker was faster. A field whose name differs from another only in case is not added, nor one
+beyond MAX_FIELDS. Pure: workers infer (`json_fields.py`), the driver merges.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """JSON values to columns: a fast path for blocks of sound documents, and an exact one, row by row, for all others.
 
 The fast path hands a block of values, joined by newlines, to Arrow's reader. Joined, no document can hide in its
-neighbour: each value begins with `{` and ends with `}`; a newline inside of a string is refused, and `}` before `{` outside
-of one is the end of a document; so as many documents as values means one in each. With any doubt the block is cut into
-smaller ones, down to SLOW_ROWS, which `json.loads` and the rules of `fitting.py` decide on. Both paths give the same rows (a property
-test). Inferred fields are found in the slow path only: a block with a field that is new fails in the fast one. `rows.py`
-calls it.
+neighbour: each value begins with `{` and ends with `}`; a newline inside of a string is refused, and `}` before `{`
+outside of one is the end of a document; so as many documents as values means one in each. With any doubt the block is
+cut into smaller ones, down to SLOW_ROWS, which `json.loads` and the rules of `fitting.py` decide on. Both paths give
+the same rows (a property test). Inferred fields are found in the slow path only: a block with a field that is new
+fails in the fast one. `rows.py` calls it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rows of a table, of the batches that the connector reads.
 
-Each record becomes one row. A value that does not fit (text that is not UTF-8, a document that is no JSON object of the
-schema) leaves a row whose value or fields are null, with a sentence in `_error` and the value's bytes in `_raw`; it
-counts as a dead letter. A null value is a null, and no error. `writing.py` calls it.
+Each record becomes one row. A value that does not fit (text that is not UTF-8, a document that is no JSON object of
+the schema) leaves a row whose value or fields are null, with a sentence in `_error` and the value's bytes in `_raw`;
+it counts as a dead letter. A null value is a null, and no error. `writing.py` calls it.
 """
 
 from __future__ import annotations
@@ -57,12 +57,7 @@ class RowMaker:
         if self._layout.values != "bytes":
             columns[ERROR], columns[RAW] = _error_columns(values, errors)
         fields = [field for field in self.schema if field.name not in self._derived]
-        arrays = [
-            columns[field.name].cast(field.type)
-            if field.name in columns
-            else pa.nulls(batch.num_rows, field.type)
-            for field in fields
-        ]
+        arrays = [_as_type(columns.get(field.name), field.type, batch.num_rows) for field in fields]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def _without_misfits(
@@ -81,11 +76,17 @@ class RowMaker:
             return fields
         for row in long:
             errors[row] = (
-                f"The field {name}, which the table is partitioned by, is longer than the {MAX_VALUE_BYTES} bytes that the"
-                " name of a folder has room for."
+                f"The field {name}, which the table is partitioned by, is longer than the {MAX_VALUE_BYTES} bytes that"
+                " the name of a folder has room for."
             )
         kept: Sequence[int | None] = [None if row in errors else row for row in range(len(fields[name]))]
         return {name: column.take(pa.array(kept, pa.int64())) for name, column in fields.items()}
+
+
+def _as_type(column: pa.Array | None, kind: pa.DataType, rows: int) -> pa.Array:
+    if column is None:
+        return pa.nulls(rows, kind)
+    return column if column.type == kind else column.cast(kind)
 
 
 def _error_columns(values: pa.Array, errors: Mapping[int, str]) -> tuple[pa.Array, pa.Array]:

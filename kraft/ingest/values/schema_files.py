@@ -1,8 +1,8 @@
-"""The schema of JSON values that a user gives: Spark's own JSON (`StructType.json()`), or its DDL (`id INT, name STRING`).
+"""The schema of JSON values that a user gives: Spark's own JSON (`StructType.json()`), or DDL (`id INT, name STRING`).
 
-It is read without a JVM. All columns are nullable, as with Spark's own files: NOT NULL and `"nullable": false` say nothing
-here, nor do comments and metadata. What no JSON value becomes (intervals, variants, user-defined types, a map whose keys
-are no strings) is refused. The command line calls it.
+It is read without a JVM. All columns are nullable, as with Spark's own files: NOT NULL and `"nullable": false` say
+nothing here, nor do comments and metadata. What no JSON value becomes (intervals, variants, user-defined types, a map
+whose keys are no strings) is refused. The command line calls it.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _atomic(name: str, numbers: Sequence[int]) -> pa.DataType:
         precision, scale = (*numbers, *_DEFAULT_DECIMAL[len(numbers) :])
         if not 1 <= precision <= _MAX_PRECISION or scale > precision:
             raise OptionError(
-                f"The schema has a DECIMAL({precision},{scale}): the precision is from 1 to {_MAX_PRECISION}, the scale at"
-                " most as much."
+                f"The schema has a DECIMAL({precision},{scale}): the precision is from 1 to {_MAX_PRECISION}, the scale"
+                " at most as much."
             )
         return pa.decimal128(precision, scale)
     if name in ("varchar", "char") and len(numbers) == 1:

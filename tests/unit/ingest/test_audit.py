@@ -6,127 +6,25 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction
 
 from kraft.ingest import audit as audit_module
 from kraft.ingest import parquet, table_rows
-from kraft.ingest.audit import AuditReport, ClusterView, audit, differing, read_table
+from kraft.ingest.audit import AuditReport, differing
 from kraft.ingest.maintenance import compact, optimize, vacuum
-from kraft.ingest.manifest import Manifest, encode
-from kraft.ingest.model import Format, TableFile, TableProperties, Values
-from kraft.ingest.options import IngestOptions
+from kraft.ingest.model import Format, TableFile, Values
 from kraft.ingest.parquet import ParquetTable
-from kraft.ingest.plan import Cut
-from kraft.ingest.progress import Progress
-from kraft.ingest.run import Ports, ingest
 from kraft.ingest.tables import open_table
-from kraft.ingest.writing import write_slice
-from kraft.spark.errors import ConnectorError
-from kraft.spark.options import parse_options
-from kraft.spark.reading import driver_client
-from tests.support.fake_broker import FakeCluster, FakePartition, FakeTopic
+from tests.support.fake_broker import FakeCluster
+from tests.support.ingest_lake import Lake
 
 _DELTA_COMMIT = DeltaTable, "create_write_transaction"
 FORMATS: tuple[Format, ...] = ("delta", "parquet")
-
-
-class Silent:
-    """A watcher that looks away."""
-
-    def begun(self, progress: Progress) -> None: ...
-    def planned(self, cut: Cut) -> None: ...
-    def committed(self, next_commit_s: float | None) -> None: ...
-    def failed(self, error: ConnectorError, retry_s: float) -> None:
-        raise error
-
-    def told(self, sentence: str) -> None: ...
-
-
-class Lake:
-    """A topic of a fake cluster and the table that it is ingested into."""
-
-    def __init__(self, cluster: FakeCluster, folder: Path, table_format: Format) -> None:
-        self.cluster = cluster
-        self.folder = folder
-        self.format = table_format
-        self.topic: FakeTopic = cluster.create_topic("orders", leaders=(1, 1))
-
-    @property
-    def first(self) -> FakePartition:
-        return self.topic.partitions[0]
-
-    def produce(self, count: int, *, partition: int = 0, word: str = "value") -> None:
-        at = self.topic.partitions[partition]
-        for _ in range(count):
-            offset = at.log_end_offset
-            at.append([(86_400_000 * (1 + offset // 10), b"k%d" % offset, f"{word}-{offset}".encode(), ())])
-
-    def ingest(self, values: Values = "bytes", partition_by: str | None = None) -> None:
-        options = IngestOptions(
-            topics=("orders",),
-            folder=self.folder,
-            bootstrap=self.cluster.bootstrap,
-            properties=TableProperties(self.format, values, partition_by),
-        )
-        ports = Ports(
-            jobs=lambda tasks: [write_slice(task) for task in tasks],
-            watcher=Silent(),
-            stop=Event(),
-            compact=lambda table: None,
-        )
-        ingest(options, ports)
-
-    def ingest_in_cuts(
-        self, cuts: int = 3, values: Values = "bytes", partition_by: str | None = None
-    ) -> None:
-        """So many commits of ten records in the first partition and four in the second."""
-        for _ in range(cuts):
-            self.produce(10)
-            self.produce(4, partition=1)
-            self.ingest(values, partition_by)
-
-    def audit(self, *, is_asked: bool = True, allow_holes: bool = False) -> AuditReport:
-        options = parse_options(
-            {
-                "kafka.bootstrap.servers": self.cluster.bootstrap,
-                "subscribe": "orders",
-                "kafka.isolation.level": "read_committed",
-                "fetchOffset.numRetries": "2",
-                "fetchOffset.retryIntervalMs": "10",
-            },
-            streaming=True,
-        )
-        with driver_client(options) as client:
-            return audit(read_table(self.folder), ClusterView(client, allow_holes) if is_asked else None)
-
-    def files(self) -> list[TableFile]:
-        """Ascending by partition and first offset."""
-
-        def place(file: TableFile) -> tuple[int, int]:
-            rows = pq.read_table(self.folder / file.path, columns=["partition", "offset"])
-            return rows.column("partition")[0].as_py(), rows.column("offset")[0].as_py()
-
-        return sorted(open_table(self.folder).files(), key=place)
-
-    def add_by_hand(self, file: TableFile) -> None:
-        """To the table's log, once more or for the first time."""
-        if self.format == "parquet":
-            table = ParquetTable(self.folder)
-            path = table._path(table.version() + 1)
-            path.write_bytes(encode(Manifest(table.version() + 1, (file,))))
-            return
-        table = DeltaTable(str(self.folder))
-        action = AddAction(
-            file.path, file.size_bytes, file.partition_values, 1, True, json.dumps({"numRecords": file.rows})
-        )
-        table.create_write_transaction([action], mode="append", schema=table.schema())
 
 
 @pytest.fixture(params=FORMATS)
@@ -318,8 +216,14 @@ def test_a_topic_that_is_gone_or_made_anew_cannot_be_told(lake: Lake) -> None:
     old = next(one for topic_id, one in lives.items() if topic_id != lake.topic.topic_id)
     assert old.not_proved[0][2] == "the topic was deleted and created anew"
     file = next(file for file in open_table(lake.folder).files() if "anew-3" in values_of(lake, file))
+    whole = (lake.folder / file.path).read_bytes()
     change(lake.folder / file.path, 3, "value", b"other")
     assert lake.audit().document()["different"] == 1
+    (lake.folder / file.path).write_bytes(whole)
+    del lake.cluster.topics["orders"]
+    report = lake.audit()
+    assert report.complete is None
+    assert {one.not_proved[0][2] for one in report.partitions} == {"the topic was deleted"}
 
 
 def values_of(lake: Lake, file: TableFile) -> list[str]:
@@ -422,3 +326,34 @@ def test_only_what_differs_differs() -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize("field", ["flag", "day", "text"])
+def test_tables_partitioned_by_a_field_stay_so_when_merged(lake: Lake, field: str) -> None:
+    for number in range(6):
+        flag, text = ("true", "false", "null")[number % 3], ('"a b"', '"c=d/e%"', "null")[number % 3]
+        document = f'{{"flag": {flag}, "day": {number % 2}, "text": {text}}}'
+        lake.first.append([(1, b"k", document.encode(), ())])
+        lake.ingest("json", field, "flag BOOLEAN, day INT, text STRING")
+    values = {tuple(file.partition_values.items()) for file in lake.files()}
+    if field == "flag":
+        assert values == {(("flag", "true"),), (("flag", "false"),), (("flag", None),)}
+    optimize(lake.folder, max_file_bytes=1 << 20)
+    assert {tuple(file.partition_values.items()) for file in lake.files()} == values
+    assert len(lake.files()) == len(values)
+    assert lake.audit().complete is True
+
+
+def test_structs_that_have_grown_are_merged_and_compared(lake: Lake) -> None:
+    for document in (b'{"at": {"lat": 1.5}}', b'{"at": {"lat": 2.5, "lon": 3.5}}', b'{"at": null}'):
+        lake.first.append([(1, b"k", document, ())])
+        lake.ingest("json")
+    assert lake.audit().complete is True
+    optimize(lake.folder, max_file_bytes=1 << 20)
+    (file,) = lake.files()
+    assert pq.read_table(lake.folder / file.path).column("at").to_pylist() == [
+        {"lat": 1.5, "lon": None},
+        {"lat": 2.5, "lon": 3.5},
+        None,
+    ]
+    assert lake.audit().complete is True

@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
 from kraft.ingest.model import IncompleteError, SliceResult, SliceTask, Table, TableError, TableProperties
 from kraft.ingest.options import IngestOptions
@@ -230,6 +230,19 @@ def test_a_stop_while_the_job_fails_leaves_the_cut_to_the_next_run(world: World)
     assert world.rows() == stored(10, 30)
 
 
+def test_a_stop_ends_the_wait_for_brokers(world: World) -> None:
+    """Without it the run would wait for a minute."""
+
+    def lose(number: int) -> None:
+        for broker_id in (1, 2):
+            world.cluster.stop(broker_id)
+        Timer(0.2, world.stop.set).start()
+
+    world.after_job = lose
+    assert world.run(continuous=True).commits == 1
+    assert any("Ended while brokers did not answer" in sentence for sentence in world.sentences)
+
+
 def test_a_topic_that_is_made_anew_in_mid_run_is_told_and_its_new_life_taken_by_the_next(
     world: World,
 ) -> None:
@@ -326,9 +339,9 @@ def documents(partition: FakePartition, *texts: str) -> None:
 
 def json_rows(folder: Path) -> list[dict[str, object]]:
     """The fields, and whether the row is in error, in the order of offsets."""
-    handle = DeltaTable(str(folder))
-    schema = pa.schema(handle.schema().to_arrow())
-    rows = ds.dataset(handle.file_uris(), schema=schema).to_table().to_pylist()
+    rows = pa.table(
+        QueryBuilder().register("rows", DeltaTable(str(folder))).execute("SELECT * FROM rows")
+    ).to_pylist()
     own = {"key", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "_error", "_raw"}
     return [
         {name: value for name, value in row.items() if name not in own} | {"error": row["_error"] is not None}
@@ -350,6 +363,18 @@ def test_fields_of_json_become_columns_and_what_does_not_fit_is_kept_aside(world
         {"id": 4, "city": None, "paid": True, "error": False},
         {"id": 2, "city": "Rome", "paid": None, "error": False},
         {"id": None, "city": None, "paid": None, "error": True},
+    ]
+
+
+def test_a_field_grows_inside(world: World) -> None:
+    first, _ = world.cluster.create_topic("events", leaders=(1, 2)).partitions
+    documents(first, '{"place": {"lat": 1.5}}')
+    world.run("events", properties=JSON)
+    documents(first, '{"place": {"lat": 2.5, "lon": 3.5}}')
+    world.run("events", properties=JSON)
+    assert json_rows(world.folder) == [
+        {"place": {"lat": 1.5, "lon": None}, "error": False},
+        {"place": {"lat": 2.5, "lon": 3.5}, "error": False},
     ]
 
 

@@ -96,11 +96,12 @@ def test_fields_of_a_schema_get_the_names_of_columns() -> None:
 @pytest.mark.parametrize(
     ("values", "by", "fields", "reason"),
     [
-        ("bytes", "host", None, "no such column. It will have date, hour, headers, key"),
+        ("bytes", "host", None, "no such column. Choose date, hour, topic, partition, key."),
         ("bytes", "value", None, "cannot be partitioned by value"),
         ("json", "offset", None, "cannot be partitioned by offset.*column value_offset"),
         ("json", "_error", None, "cannot be partitioned by _error"),
-        ("json", "host", "a INT", "no such column"),
+        ("json", "host", "a INT", "no such column. Choose date, hour, topic, partition, key, a."),
+        ("bytes", "", None, "no such column"),
         ("json", "a", "a DOUBLE", "whose type is double"),
         ("json", "a", "a ARRAY<INT>", "whose type is list"),
     ],

@@ -85,6 +85,13 @@ def write(cluster: FakeCluster, tmp_path: Path) -> Writing:
     return Writing(cluster, tmp_path / "table")
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record batch is a batch of rows, and three files may be open."""
+    monkeypatch.setattr("kraft.spark.decode.TARGET_ROWS_BYTES", 1)
+    monkeypatch.setattr(data_files, "MAX_OPEN_FILES", 3)
+
+
 def documents(*values: Any) -> list[tuple[int, None, bytes | None, tuple[()]]]:
     return [
         (
@@ -171,28 +178,26 @@ def test_by_hour_with_late_and_timeless_rows(partition: FakePartition, write: Wr
     assert sorted(file.offsets for file in result.files) == [(0, 4), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7)]
 
 
-def test_more_partitions_than_files_may_be_open(
-    partition: FakePartition, write: Writing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(data_files, "MAX_OPEN_FILES", 3)
+def test_few_rows_a_folder_make_one_file_each(partition: FakePartition, write: Writing, small: None) -> None:
+    """However late they are, and however few files may be open."""
     for _ in range(3):
-        partition.append([(NOON_MS + day * DAY_MS, None, b"x", ()) for day in range(5)])
+        partition.append([(NOON_MS + day * DAY_MS, None, b"x", ()) for day in range(100)], codec=2)
     result = write(by="date")
-    rows = write.rows(result)
-    assert sorted(row["offset"] for row in rows) == list(range(15))
-    assert {row["date"] for row in rows} == {f"2026-01-0{day}" for day in range(1, 6)}
+    assert [file.rows for file in result.files] == [3] * 100
+    assert sorted(row["offset"] for row in write.rows(result)) == list(range(300))
 
 
-def test_little_memory_makes_more_row_groups_and_the_same_rows(
-    partition: FakePartition, write: Writing, monkeypatch: pytest.MonkeyPatch
+def test_little_memory_makes_more_files_and_row_groups_and_the_same_rows(
+    partition: FakePartition, write: Writing, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_files, "MAX_BUFFERED_BYTES", 100)
-    monkeypatch.setattr("kraft.spark.decode.TARGET_ROWS_BYTES", 10)
-    for day in (0, 1, 0, 1):
-        partition.append([(NOON_MS + day * DAY_MS, None, b"x", ())] * 5, codec=2)
+    for _ in range(3):
+        partition.append([(NOON_MS + day * DAY_MS, None, b"x", ()) for day in range(5)], codec=2)
     result = write(by="date")
-    assert [file.rows for file in result.files] == [10, 10]
-    assert sorted(row["offset"] for row in write.rows(result)) == list(range(20))
+    rows = write.rows(result)
+    assert len(result.files) > 5
+    assert sorted(row["offset"] for row in rows) == list(range(15))
+    assert {row["date"] for row in rows} == {f"2026-01-0{day}" for day in range(1, 6)}
 
 
 @pytest.mark.parametrize(
