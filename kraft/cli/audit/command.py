@@ -97,17 +97,18 @@ class Audit:
         print_rows(table, wide=wide)
         for note in self.notes:
             print_line(note)
-        print_line(self.summary())
+        for line in self.summary():
+            print_line(line)
 
-    def summary(self) -> str:
-        """One line on all windows."""
+    def summary(self) -> tuple[str, str]:
+        """Two lines on all windows."""
         found = self.document()
         ingested = f", {found['ingested']:,} ingested" if self.has_table else ""
         equal = sum(verdict is Verdict.EQUAL for verdict in self.verdicts.values())
         different = sum(verdict in DIFFERENT for verdict in self.verdicts.values())
         return (
-            f"{self.topic}: {found['produced']:,} produced, {found['stored']:,} stored{ingested}; of"
-            f" {len(self.windows)} windows {equal} equal, {different} different"
+            f"{self.topic}: {found['produced']:,} produced, {found['stored']:,} stored{ingested}",
+            f"{len(self.windows)} windows: {equal} equal, {different} different",
         )
 
 
@@ -237,7 +238,7 @@ def _notes(known: Known, counts: Counts, windows: list[Window]) -> list[str]:
     if known.is_compacted:
         notes.append("the topic is compacted: fewer records may be stored than were produced")
     if any(window.start_ms < known.stored_from_ms for window in windows):
-        notes.append("the oldest records have expired: early windows may have fewer than were produced")
+        notes.append("the oldest records have expired: early windows may lack some")
     return notes
 
 

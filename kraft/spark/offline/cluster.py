@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -48,7 +48,7 @@ ADVICE: Final = (
 _NO_BROKER: Final = -1
 _INTERNAL: Final = frozenset(("__consumer_offsets", "__transaction_state"))
 _NAMED: Final = 10
-"""Partitions in a message."""
+"""Partitions in a message, at most."""
 _NO_RETRIES: Final = RetryPolicy(max_attempts=1)
 """Files do not come back by waiting."""
 
@@ -67,7 +67,7 @@ def plan_offline(options: ReadOptions, loss: LossPolicy) -> list[OfflineSlice]:
     """The cut through the directories of `path`, and its slices. Raises ConnectorError."""
     directories = list(dict.fromkeys(map(os.path.abspath, options.path)))
     loss = replace(loss, advice=ADVICE)
-    with held(directories), _readable():
+    with _readable(), held(directories):
         replicas = find_replicas(directories, _wanted(options))
         with StoppedCluster(
             replicas, loss, read_committed=options.read_committed, whole=options.partitions is None
@@ -81,8 +81,8 @@ def read_offline(options: ReadOptions, loss: LossPolicy, given: OfflineSlice) ->
     loss = replace(loss, advice=ADVICE)
     replica = given.replica
     with (
-        held([replica.directory]),
         _readable(),
+        held([replica.directory]),
         StoppedCluster({replica.partition: [replica]}, loss, aborted=given.aborted) as cluster,
     ):
         yield from SliceReader(cluster, given.part, columns=options.columns, loss=loss).batches()
@@ -169,9 +169,9 @@ class StoppedCluster:
 
     def _check_whole(self, name: str, partitions: Mapping[int, Replica]) -> None:
         """As far as folders can tell: nothing in them says how many partitions a topic has."""
-        missing = [number for number in range(max(partitions)) if number not in partitions]
-        if missing and self._whole:
-            listed = ", ".join(f"{name}-{number}" for number in missing[:_NAMED])
+        missing = (number for number in range(max(partitions)) if number not in partitions)
+        if self._whole and (named := list(islice(missing, _NAMED))):
+            listed = ", ".join(f"{name}-{number}" for number in named)
             self._loss.report(f"path: none of the directories holds {listed}.")
 
     def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, LeaderOffset]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from partitions.log.partition_files import (
 )
 from partitions.topic_partition import CLUSTER_METADATA, ZERO_TOPIC_ID, TopicPartition
 
-_PARTITION_DIGITS: Final = 10
+_PARTITION_FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
 
 
 class DirectoryInUseError(ConnectorError):
@@ -169,9 +170,8 @@ def _replicas_in(
 
 
 def _partition_of(name: str) -> TopicPartition | None:
-    topic, dash, number = name.rpartition("-")
-    is_number = number.isascii() and number.isdecimal() and len(number) <= _PARTITION_DIGITS
-    return TopicPartition(topic, int(number)) if topic and dash and is_number else None
+    found = _PARTITION_FOLDER.fullmatch(name)
+    return None if found is None else TopicPartition(found[1], int(found[2]))
 
 
 class _DirectoryFiles:

@@ -252,7 +252,8 @@ def test_topics_by_pattern_and_partitions_by_assignment(directory: Directory) ->
     directory.write(values("internal"), partition=TopicPartition("__consumer_offsets", 1))
     Path(directory.path, HIGH_WATERMARKS).write_bytes(encode_offset_checkpoint(directory.ends))
     os.mkdir(f"{directory.path}/orders-2.0123456789abcdef-delete")
-    os.mkdir(f"{directory.path}/__cluster_metadata-0")
+    for name in ("__cluster_metadata-0", "orders-007", "orders-", "a-folder-of-somebody-else"):
+        os.mkdir(f"{directory.path}/{name}")
     assert read(directory, subscribePattern=".*") == ["a", "b"]
     assert read(directory, assign='{"orders":[1]}') == ["b"]
     with pytest.raises(UnknownTopicError, match="nowhere"):
