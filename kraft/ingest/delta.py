@@ -197,6 +197,8 @@ class DeltaLakeTable:
             self._handle.alter.add_columns(
                 list(Schema.from_arrow(pa.schema(added)).fields), post_commithook_properties=_NO_HOOKS
             )
+            self._refresh()
+            self._sync_log()
             self._check_starts(commit)
 
     def _check_starts(self, commit: Commit) -> None:

@@ -95,12 +95,13 @@ def ingest(options: IngestOptions, ports: Ports) -> Progress:
         client.policy = replace(client.policy, sleep=_sleep_until(ports.stop))
         table = open_table(options.folder, options.properties)
         table.recover()
+        layout = table_layout(options, table)
         try:
             planner = CutPlanner(
                 client, read_options, table.positions(), available_now=not options.continuous
             )
             with _lag_group(options) as lag_group:
-                _Run(run, options, ports, client, table, planner, progress, lag_group).run()
+                _Run(run, options, ports, client, table, layout, planner, progress, lag_group).run()
         except StoppedError as error:
             ports.watcher.told(str(error))
     progress.ended_s = ports.clock()
@@ -138,6 +139,7 @@ class _Run:
         ports: Ports,
         client: ClusterClient,
         table: Table,
+        layout: Layout,
         planner: CutPlanner,
         progress: Progress,
         lag_group: LagGroup | None,
@@ -151,7 +153,7 @@ class _Run:
         self._planner = planner
         self._progress = progress
         self._lag_group = lag_group
-        self._layout: Layout = table_layout(options, table)
+        self._layout = layout
 
     def run(self) -> None:
         self._begin()
@@ -159,6 +161,9 @@ class _Run:
         while not self._ports.stop.is_set():
             due_s = self._ports.clock() + self._options.trigger_s
             try:
+                if failures:
+                    self._table.recover()
+                    self._planner.stand_at(self._table.positions())
                 cut = self._planner.next()
                 self._progress.lag = self._planner.lag()
                 if cut is not None:
@@ -172,7 +177,7 @@ class _Run:
                     return
                 if failures > (RETRIES_CONTINUOUS if self._options.continuous else RETRIES):
                     raise
-                self._recover(error, failures)
+                self._wait(error, failures)
                 continue
             failures = 0
             if self._options.continuous:
@@ -192,9 +197,11 @@ class _Run:
             }
         )
         self._ports.watcher.begun(self._progress)
-        new = self._planner.new_topics()
-        if not new or version < 0:
+        if version < 0:
             return
+        if self._lag_group is not None:  # it may be another one than before, or have missed the last commit
+            self._lag_group.commit(self._planner.at)
+        new = self._planner.new_topics()
         for row in self._table.audit_rows():
             if row.topic in new and new.pop(row.topic) != row.topic_id:
                 self._ports.watcher.told(
@@ -202,16 +209,12 @@ class _Run:
                     " belongs to another cluster. Those rows stay; the topic is ingested from its beginning."
                 )
 
-    def _recover(self, error: ConnectorError, failures: int) -> None:
-        """Waits, and plans anew from where the table is."""
+    def _wait(self, error: ConnectorError, failures: int) -> None:
         backoff_s = min(FIRST_BACKOFF_S * 2 ** (failures - 1), MAX_BACKOFF_S)
         self._progress.failures += 1
         self._ports.watcher.failed(error, backoff_s)
+        self._client.close()  # what was connected before the failure may be of no use
         self._ports.stop.wait(backoff_s)
-        self._table.recover()
-        if isinstance(error, ClusterUnavailableError) and not self._ports.stop.is_set():
-            self._client.close()  # connections of before the failure are of no use
-        self._planner.stand_at(self._table.positions())
 
     def _left_s(self, due_s: float) -> float:
         return max(due_s - self._ports.clock(), 0.0)

@@ -34,26 +34,37 @@ STEADY_RECORDS, STEADY_S = 100, 0.1
 MAX_DELAY_S = 3.0
 DELIVERED_S = 120.0
 
-Kill = Callable[[IngestProcess], str | None]
+Kill = Callable[[IngestProcess], str]
+"""Says what was killed."""
 
 
 def at_step(step: str) -> Kill:
-    return lambda run: f"{step}: {run.kill_at(step)}"
+    return lambda run: f"the driver {step} a commit, in fact {run.kill_at(step)}"
+
+
+def killed(what: str, kill: Callable[[IngestProcess], None]) -> Kill:
+    def done(run: IngestProcess) -> str:
+        kill(run)
+        if what == "worker":
+            run.wait_commits(run.commits() + 1)  # the driver goes on without it
+        return what
+
+    return done
 
 
 KILLS: tuple[tuple[Format, Kill], ...] = (
     ("delta", at_step(DURING)),
     ("parquet", at_step(DURING)),
-    ("delta", IngestProcess.kill_worker),
-    ("parquet", IngestProcess.kill_jvm),
+    ("delta", killed("worker", IngestProcess.kill_worker)),
+    ("parquet", killed("JVM", IngestProcess.kill_jvm)),
     ("delta", at_step(BEFORE)),
     ("parquet", at_step(BEFORE)),
-    ("delta", IngestProcess.kill_jvm),
-    ("parquet", IngestProcess.kill_worker),
+    ("delta", killed("JVM", IngestProcess.kill_jvm)),
+    ("parquet", killed("worker", IngestProcess.kill_worker)),
     ("delta", at_step(AFTER)),
     ("parquet", at_step(AFTER)),
-    ("delta", IngestProcess.kill_driver),
-    ("parquet", IngestProcess.kill_driver),
+    ("delta", killed("driver", IngestProcess.kill_driver)),
+    ("parquet", killed("driver", IngestProcess.kill_driver)),
 )
 """In turn."""
 BROKER_DIES_IN = (1, 8)
@@ -136,7 +147,6 @@ def test_every_acknowledged_record_is_in_the_table_once(
 ) -> None:
     topic, sending = producers
     chance = random.Random(28)
-    told = []
     for number, (table_format, kill) in zip(range(ROUNDS), itertools.cycle(KILLS), strict=False):
         sending.send(RECORDS // ROUNDS)
         run = started(topic, tmp_path, table_format, fragile_cluster, continuous=True)
@@ -145,12 +155,11 @@ def test_every_acknowledged_record_is_in_the_table_once(
             if number in BROKER_DIES_IN:
                 fragile_cluster.local.kill(fragile_cluster.busiest_leader(topic))
             threading.Event().wait(chance.uniform(0, MAX_DELAY_S))
-            told.append(f"{number} {table_format} {kill(run)}")
+            print(f"round {number}, {table_format}: {kill(run)}", flush=True)
         finally:
             run.close()
             fragile_cluster.restore()
     sending.finish()
-    print("\n".join(told))
     for table_format in dict.fromkeys(table_format for table_format, _ in KILLS[:ROUNDS]):
         run = started(topic, tmp_path, table_format, fragile_cluster, continuous=False)
         try:

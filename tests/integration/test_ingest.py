@@ -14,15 +14,15 @@ import pytest
 
 pytest.importorskip("deltalake")
 import pyarrow.dataset as ds
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from deltalake import DeltaTable
 
 from tests.support.node_processes import until
 from tests.support.threaded_cluster import ThreadedCluster
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 CALL_S = 30.0
-START_S = 200.0
+START_S = 400.0
 """For the JVM, on a busy machine."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -43,10 +43,11 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
 
 
-def row_count(folder: Path) -> int:
-    if not (folder / "_delta_log").is_dir():
-        return 0
-    return ds.dataset(DeltaTable(str(folder)).file_uris()).count_rows()
+def has_rows(run: subprocess.Popen[bytes], folder: Path, count: int) -> bool:
+    assert run.poll() is None, "the run has ended"
+    if not (folder / "_delta_log" / f"{0:020}.json").exists():
+        return False
+    return ds.dataset(DeltaTable(str(folder)).file_uris()).count_rows() == count
 
 
 def test_a_topic_is_ingested_while_it_grows(shared_cluster: ThreadedCluster, tmp_path: Path) -> None:
@@ -56,9 +57,10 @@ def test_a_topic_is_ingested_while_it_grows(shared_cluster: ThreadedCluster, tmp
         for partition in (0, 1):
             producer.produce(topic, f"{codec}-{partition}", str(number), partition, headers={"codec": codec})
         assert producer.flush(CALL_S) == 0
-    run = start(shared_cluster, tmp_path / "table", topic, "--continuous", "--trigger", "500ms")
+    words = ("--continuous", "--trigger", "500ms", "--commit-group", f"lag-of-{topic}")
+    run = start(shared_cluster, tmp_path / "table", topic, *words)
     try:
-        until(lambda: row_count(tmp_path / "table") == 10, "the first commit is made", START_S)
+        until(lambda: has_rows(run, tmp_path / "table", 10), "the first commit is made", START_S)
         producer = Producer({"bootstrap.servers": shared_cluster.bootstrap, "transactional.id": topic})
         producer.init_transactions(CALL_S)
         for end in (producer.abort_transaction, producer.commit_transaction):
@@ -68,7 +70,9 @@ def test_a_topic_is_ingested_while_it_grows(shared_cluster: ThreadedCluster, tmp
             assert producer.flush(CALL_S) == 0
             end(CALL_S)
         until(
-            lambda: row_count(tmp_path / "table") == 12, "the committed transaction is in the table", START_S
+            lambda: has_rows(run, tmp_path / "table", 12),
+            "the committed transaction is in the table",
+            START_S,
         )
         os.killpg(run.pid, signal.SIGTERM)  # as service managers do
         output, _ = run.communicate(timeout=START_S)
@@ -96,6 +100,9 @@ def test_a_topic_is_ingested_while_it_grows(shared_cluster: ThreadedCluster, tmp
         for number, codec in enumerate(CODECS)
     ]
     assert found == [*of_codecs, (1, b"tombstone", None, None), (1, None, b"\xff\x00", None)]
+    asked = ConsumerGroupTopicPartitions(f"lag-of-{topic}")
+    answer = shared_cluster.admin.list_consumer_group_offsets([asked])[f"lag-of-{topic}"].result(CALL_S)
+    assert {one.partition: one.offset for one in answer.topic_partitions} == {0: 5, 1: second["to"]}
 
     again = start(shared_cluster, tmp_path / "table", topic)
     output, _ = again.communicate(timeout=CALL_S)

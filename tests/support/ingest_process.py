@@ -63,8 +63,13 @@ class IngestProcess:
         return len(self._entries())
 
     def wait_commits(self, count: int) -> None:
-        """Returns when the table has so many, or the process has ended."""
-        until(lambda: self.commits() >= count or self.process.poll() is not None, f"{count} commits", START_S)
+        """Returns when the table has so many."""
+
+        def made() -> bool:
+            assert self.process.poll() is None, self.said()
+            return self.commits() >= count
+
+        until(made, f"{count} commits", START_S)
 
     def step(self) -> str | None:
         """Of the attempt at hand: files are there and no commit names them (before), the commit is being written or

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,6 +52,7 @@ def audit(
     from kraft.ingest.audit import audit as audited
     from kraft.ingest.audit import read_table
     from kraft.ingest.folder import read_properties
+    from kraft.ingest.options import check_client_options
 
     with failures_told():
         folder = folder.absolute()
@@ -60,7 +61,7 @@ def audit(
                 f"{folder} is no table: name the folder that was given to `kraft ingest --to`", EXIT_USAGE
             )
         view = read_table(folder)
-        options = dict(parse_pairs(client_option or [], "--client-option"))
+        options = check_client_options(dict(parse_pairs(client_option or [], "--client-option")))
         with _cluster(view, bootstrap_text(bootstrap_server), options, allow_holes=allow_holes) as cluster:
             report = audited(view, cluster)
     if as_json:
@@ -72,7 +73,7 @@ def audit(
 
 @contextlib.contextmanager
 def _cluster(
-    view: TableView, bootstrap: str, client_options: dict[str, str], *, allow_holes: bool
+    view: TableView, bootstrap: str, client_options: Mapping[str, str], *, allow_holes: bool
 ) -> Iterator[ClusterView | None]:
     """None, with a sentence, if no broker answers."""
     from kraft.ingest.audit import ClusterView

@@ -121,6 +121,8 @@ def ingest(
     """
     if to is None:
         raise UserError("name the table's folder: kraft ingest TOPIC… --to DIR", EXIT_USAGE)
+    if ":/" in str(to):
+        raise UserError(f"--to is a folder that this host has mounted, and no URL: {to}", EXIT_USAGE)
     if available_now and continuous:
         raise UserError("--available-now and --continuous exclude each other", EXIT_USAGE)
     from kraft.cli.ingest.run import Request, run

@@ -45,6 +45,7 @@ def jobs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["t"], "name the table's folder"),
         (["--to", "x"], "Name the topics to ingest"),
+        (["t", "--to", "s3://lake/t"], "and no URL"),
         (["t/u", "--to", "x"], "is no name of a topic"),
         (["t", "--to", "x", "--continuous", "--available-now"], "exclude each other"),
         (["t", "--to", "x", "--format", "orc"], "--format is one of delta, parquet"),

@@ -39,6 +39,7 @@ class World:
         self.jobs: list[Sequence[SliceTask]] = []
         self.before_job: Callable[[int], None] = lambda number: None
         self.after_job: Callable[[int], None] = lambda number: None
+        self.after_failure: Callable[[int], None] = lambda count: None
         self.now_s = 0.0
 
     def run(self, *topics: str, **changes: object) -> Progress:
@@ -81,6 +82,7 @@ class World:
 
     def failed(self, error: ConnectorError, retry_s: float) -> None:
         self.sentences.append(str(error))
+        self.after_failure(len(self.sentences))
 
     def told(self, sentence: str) -> None:
         self.sentences.append(sentence)
@@ -228,6 +230,26 @@ def test_a_stop_while_the_job_fails_leaves_the_cut_to_the_next_run(world: World)
     world.stop.clear()
     world.run()
     assert world.rows() == stored(10, 30)
+
+
+def test_a_continuous_run_outlives_an_absence_of_brokers(world: World) -> None:
+    """Each failure is the client's patience at its end; the run plans anew until the brokers are back."""
+
+    def lose(number: int) -> None:
+        if number == 1:
+            fill(world.cluster.topics["orders"].partitions[0], 5)
+            for broker_id in (1, 2):
+                world.cluster.stop(broker_id)
+
+    def restart(count: int) -> None:
+        if count == 3:
+            for broker_id in (1, 2):
+                world.cluster.start(broker_id)
+
+    world.after_job, world.after_failure = lose, restart
+    progress = world.run(continuous=True, client_options={"fetchOffset.numRetries": "1"})
+    assert world.rows() == stored(15, 30)
+    assert progress.failures == 3
 
 
 def test_a_stop_ends_the_wait_for_brokers(world: World) -> None:
