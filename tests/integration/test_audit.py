@@ -162,6 +162,28 @@ def test_the_log_s_own_times(cluster: ThreadedCluster, kraft: Kraft, lines: str)
     assert 0 not in verdicts(document)
 
 
+def test_a_compacted_topic_may_have_fewer_records(
+    cluster: ThreadedCluster, kraft: Kraft, tmp_path: Path
+) -> None:
+    topic, counts = (
+        cluster.create_topic("compacted", cleanup_policy="compact"),
+        cluster.create_topic("counts"),
+    )
+    keyed = tmp_path / "keyed"
+    keyed.write_text("k:1\n" * 30)
+    options = "--key-separator", ":", "--timestamp", at(0), "--audit", "--audit-topic", counts
+    assert kraft("produce", topic, str(keyed), *options)[0] == 0
+    code, document = audited(kraft, topic, "--audit-topic", counts)
+    assert (code, document["notes"]) == (
+        0,
+        ["the topic is compacted: fewer records may be stored than were produced"],
+    )
+    more = CountMessage("produced", "web-1", "p", topic, BEGAN_MS, MINUTE_MS, 2, 0)
+    send(cluster, counts, more.encode())
+    code, document = audited(kraft, topic, "--audit-topic", counts)
+    assert (code, verdicts(document)) == (3, {0: "unknown"})
+
+
 def test_the_audit_topic_is_made_when_it_is_not_there(
     cluster: ThreadedCluster, kraft: Kraft, lines: str
 ) -> None:
@@ -210,7 +232,9 @@ def test_a_table_that_somebody_else_wrote(
     code, document = audited(kraft, topic, *options)
     assert (code, verdicts(document)[0]) == (1, "doubled")
     code, _, errors = kraft("audit", topic, "--table", str(tmp_path / "nowhere"))
-    assert (code, "there is no folder" in errors) == (1, True)
+    assert (code, "there is no folder" in errors) == (2, True)
+    code, _, errors = kraft("audit", topic, "--client-option", "subscribe=other")
+    assert (code, "takes kafka.… options" in errors) == (2, True)
 
 
 class Unwatched:

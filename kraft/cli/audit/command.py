@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -24,14 +24,14 @@ from kraft.auditing.comparing import (
 )
 from kraft.auditing.messages import DEFAULT_AUDIT_TOPIC
 from kraft.cli.shared.bootstrap import bootstrap_text
-from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, require_text
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, require_text
 from kraft.cli.shared.output import Wide, complain, print_json, print_line, print_rows
 from kraft.cli.shared.tables import Rows
 from kraft.cli.shared.times import parse_duration_ms, parse_time_ms
-from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, UserError
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
-    from kraft.cli.audit.stored import Counts
+    from kraft.cli.audit.stored import Counts, Source
 
 SHOWN_MAX = 20
 """Windows that are equal are shown, if there are no more than these."""
@@ -40,6 +40,18 @@ _EXIT_CODES = {
     Outcome.DIFFERENT: EXIT_FAILED,
     Outcome.UNDECIDED: EXIT_UNDECIDED,
 }
+
+
+class Question(NamedTuple):
+    """What is to be compared."""
+
+    topic: str
+    client_options: Mapping[str, str]
+    """Of the connector's client, the brokers among them."""
+    audit_topic: str
+    table: Path | None
+    since_ms: int | None
+    grace_ms: int
 
 
 class Audit:
@@ -130,6 +142,14 @@ def audit(
         typer.Option(metavar="DURATION", help="A window is judged as uncounted so long after its end."),
     ] = "PT1M",
     everything: Annotated[bool, typer.Option("--all", help="Show the windows that are equal, too.")] = False,
+    client_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="K=V",
+            help="An option of the connector's client, such as kafka.security.protocol=SSL.",
+            show_default=False,
+        ),
+    ] = None,
     wide: Wide = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -145,10 +165,19 @@ def audit(
     Exit code 0: all windows that can be judged are equal; 1: one is different; 2: wrong usage; 3: cannot tell.
     """
     require_text(topic, "the topic's name")
-    since_ms = None if from_time is None else parse_time_ms(from_time, "--from-time")
-    grace_ms = parse_duration_ms(grace, "--grace")
+    question = Question(
+        topic,
+        {
+            **dict(parse_pairs(client_option or [], "--client-option")),
+            "kafka.bootstrap.servers": bootstrap_text(bootstrap_server),
+        },
+        audit_topic,
+        table,
+        None if from_time is None else parse_time_ms(from_time, "--from-time"),
+        parse_duration_ms(grace, "--grace"),
+    )
     try:
-        result = _audit(topic, bootstrap_text(bootstrap_server), audit_topic, table, since_ms, grace_ms)
+        result = _audit(question)
     except (TooManyWindowsError, WindowsDifferError) as error:
         raise UserError(str(error), EXIT_UNDECIDED) from error
     if as_json:
@@ -160,45 +189,52 @@ def audit(
     raise typer.Exit(_EXIT_CODES[result.outcome])
 
 
-def _audit(
-    topic: str, bootstrap: str, audit_topic: str, folder: Path | None, since_ms: int | None, grace_ms: int
-) -> Audit:
-    """Counts are read before records: what is counted is stored. So are rows: what was taken is stored."""
+def _audit(question: Question) -> Audit:
+    """Raises UserError, TooManyWindowsError, WindowsDifferError."""
     require_connector()
-    from kraft.cli.audit.stored import FOREVER, Source
-    from kraft.spark.errors import ConnectorError
+    from kraft.cli.audit.stored import Source
+    from kraft.ingest.options import check_client_options
+    from kraft.spark.errors import ConnectorError, OptionError
 
     try:
-        with Source(bootstrap) as source:
-            topic_id = source.topic_id(topic)
-            now_ms = round(time.time() * 1000)
-            counts = source.counts(audit_topic, topic)
-            window_ms = counts.produced.window_ms()
-            since_ms = None if since_ms is None else since_ms - since_ms % window_ms
-            ingested = None
-            if folder is not None:
-                from kraft.cli.audit.tables import read_table
-
-                ingested = read_table(folder, topic, topic_id, window_ms, since_ms)
-            found = source.stored(topic, window_ms, since_ms, {} if ingested is None else ingested.ranges)
+        check_client_options(question.client_options)
+        with Source(question.client_options) as source:
+            return _compared(question, source)
+    except OptionError as error:
+        raise UserError(str(error), EXIT_USAGE) from error
     except ConnectorError as error:
         raise UserError(str(error), EXIT_UNDECIDED) from error
-    produced: Mapping[int, Mapping[str, int]] = {
+
+
+def _compared(question: Question, source: Source) -> Audit:
+    """Counts are read before records: what is counted is stored. So are rows: what was taken is stored."""
+    from kraft.cli.audit.stored import FOREVER
+
+    topic = question.topic
+    topic_id = source.topic_id(topic)
+    now_ms = round(time.time() * 1000)
+    counts = source.counts(question.audit_topic, topic)
+    window_ms = counts.produced.window_ms()
+    since_ms = None if question.since_ms is None else question.since_ms - question.since_ms % window_ms
+    produced = {
         start_ms: hosts
         for start_ms, hosts in counts.produced.by_window(window_ms).items()
         if since_ms is None or start_ms >= since_ms
     }
-    numbers = Numbers(
-        produced,
-        found.stored,
-        None if ingested is None else found.taken,
-        None if ingested is None else ingested.rows,
-    )
+    if question.table is None:
+        found = source.stored(topic, window_ms, since_ms, {})
+        numbers = Numbers(produced, found.stored)
+    else:
+        from kraft.cli.audit.tables import read_table
+
+        ingested = read_table(question.table, topic, topic_id, window_ms, since_ms)
+        found = source.stored(topic, window_ms, since_ms, ingested.ranges)
+        numbers = Numbers(produced, found.stored, found.taken, ingested.rows)
     known = Known(
-        open_from_ms=now_ms - grace_ms,
+        open_from_ms=now_ms - question.grace_ms,
         stored_from_ms=found.stored_from_ms,
         counted_from_ms=counts.counted_from_ms if produced else FOREVER,
-        is_compacted=is_compacted(bootstrap, topic),
+        is_compacted=source.is_compacted(topic),
         counts_are_missing=counts.produced.missing > 0,
     )
     return Audit(topic, window_ms, numbers, known, counts)
@@ -208,22 +244,8 @@ def require_connector() -> None:
     """Raises UserError unless what reads topics in columns is installed."""
     from importlib.util import find_spec
 
-    if find_spec("pyarrow") is None or find_spec("numpy") is None:
+    if any(find_spec(name) is None for name in ("pyarrow", "numpy", "deltalake")):
         raise UserError("kraft audit reads with the connector; install it with: pip install 'kraft[ingest]'")
-
-
-def is_compacted(bootstrap: str, topic: str) -> bool:
-    """Whether records may go before their time. Raises UserError, undecided."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-
-    admin: Any = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}, logger=None)
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    try:
-        found = admin.describe_configs([resource], request_timeout=10.0)[resource].result(15.0)
-    except (KafkaException, TimeoutError) as error:
-        raise UserError(f"the settings of {topic} could not be read: {error}", EXIT_UNDECIDED) from error
-    return "compact" in found["cleanup.policy"].value
 
 
 def _notes(known: Known, counts: Counts, windows: list[Window]) -> list[str]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kraft.auditing.comparing import NEVER, Produced, check_number
 from kraft.auditing.messages import decode_count
+from kraft.ingest.completeness import compacted_topics
 from kraft.spark.client import ClusterClient
 from kraft.spark.data_loss import LossPolicy
 from kraft.spark.errors import UnknownTopicError
@@ -53,11 +54,12 @@ class Stored(NamedTuple):
 class Source:
     """The cluster, asked by the connector's client. Use it as a context manager."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, client_options: Mapping[str, str]) -> None:
+        """`client_options`: `kafka.…` options of the connector, among them the brokers. Raises OptionError."""
         self._client = driver_client(
             parse_options(
                 {
-                    "kafka.bootstrap.servers": bootstrap,
+                    **client_options,
                     "subscribe": "-",  # the client is asked for topics by name
                     "kafka.isolation.level": "read_committed",
                     "kafka.client.id": "kraft-audit",
@@ -74,6 +76,10 @@ class Source:
     def topic_id(self, topic: str) -> bytes:
         """Raises UnknownTopicError."""
         return self._client.topics([topic])[topic].topic_id
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether records may go before their time."""
+        return topic in compacted_topics(self._client, [topic])
 
     def counts(self, audit_topic: str, topic: str) -> Counts:
         """All messages that are there now. A topic that is not there says nothing."""

@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 from kraft.cli.audit.stored import Ranges, count_windows
 from kraft.ingest.folder import read_properties
 from kraft.ingest.model import Table
-from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, UserError
+from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 _COLUMNS = {
     "topic": pa.string(),
@@ -40,7 +40,7 @@ class Ingested(NamedTuple):
 def read_table(folder: Path, topic: str, topic_id: bytes, window_ms: int, since_ms: int | None) -> Ingested:
     """Raises UserError, TableError."""
     if not folder.is_dir():
-        raise UserError(f"--table: there is no folder {folder}", EXIT_FAILED)
+        raise UserError(f"--table: there is no folder {folder}", EXIT_USAGE)
     ranges: dict[int, tuple[int, int]] | None = None
     if read_properties(folder) is None:
         files = _foreign_files(folder)
