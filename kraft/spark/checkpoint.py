@@ -3,9 +3,10 @@
     stream.option("startingOffsets", starting_offsets("/data/checkpoints/orders"))
 
 The old query must have ended. Give the new one a checkpointLocation of its own. A batch that the old one had planned
-but not finished is read again, as it would have been there. The new query counts its batches from 0: a sink that
-remembers the numbers of batches, as Spark's files and Delta do, takes them for written, so give it a new folder (files)
-or another txnAppId (Delta).
+but not finished is read again. The old query would have written it under its old number, so that sinks which remember
+the numbers of batches, as Spark's files and Delta do, would know it; the new query counts from 0 and cannot tell them.
+So run the old one to its end first, with `Trigger.AvailableNow`, where no row may be there twice; and give the new one
+a new folder (files) or another txnAppId (Delta), or its first batches are taken for written.
 """
 
 from __future__ import annotations
@@ -49,9 +50,13 @@ def starting_offsets(checkpoint: str | Path, *, source: int = 0) -> str:
             f" {_VERSION} and a source {source} are needed."
         )
     offsets = json.loads(sources[source])
-    if not isinstance(offsets, dict) or not all(isinstance(topic, dict) for topic in offsets.values()):
+    if not isinstance(offsets, dict) or not all(map(_is_by_partition, offsets.values())):
         raise CheckpointError(f"Source {source} of {folder} is not one of format kafka: {sources[source]}.")
     return sources[source]
+
+
+def _is_by_partition(offsets: object) -> bool:
+    return isinstance(offsets, dict) and all(isinstance(offset, int) for offset in offsets.values())
 
 
 def _batches(folder: Path) -> set[int]:

@@ -195,7 +195,8 @@ class ClusterClient:
             metadata = self.refresh(partition.topic)
         leader = metadata.leaders.get(partition.partition)
         if leader is None:
-            raise RequestFailedError(f"Topic {partition.topic} has no partition {partition.partition}.")
+            sentence = f"Topic {partition.topic} has no partition {partition.partition}."
+            raise self._failed(partition, UnknownTopicError(sentence))
         if leader.broker_id == NO_LEADER or leader.broker_id not in self._brokers:
             raise self._failed(
                 partition, ClusterUnavailableError(f"{partition} has no leader: are its brokers running?")

@@ -28,7 +28,7 @@ class RequestFailedError(ConnectorError):
 
 
 class UnknownTopicError(RequestFailedError):
-    """The brokers do not know the topic."""
+    """The brokers do not know the topic, or the partition."""
 
 
 class ClusterUnavailableError(ConnectorError):

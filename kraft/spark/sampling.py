@@ -10,6 +10,7 @@ from __future__ import annotations
 from kraft.protocol import ErrorCode
 from kraft.spark.client import TransientError
 from kraft.spark.decode import whole_batches
+from kraft.spark.errors import TopicChangedError, UnknownTopicError
 from kraft.spark.log_source import LogSource
 from kraft.spark.retry import Attempts
 from kraft.spark.slice_reader import PartitionSlice
@@ -42,7 +43,10 @@ def _sample(client: LogSource, part: PartitionSlice, at: int) -> float | None:
             )
             break
         except TransientError as failure:
-            attempts.wait_or_raise(failure.error)
+            try:
+                attempts.wait_or_raise(failure.error)
+            except (TopicChangedError, UnknownTopicError):
+                return None
     if answer.error_code != ErrorCode.NONE or not answer.records:
         return None
     headers = [header for _, header in whole_batches(bytes(answer.records))]  # type: ignore[arg-type]

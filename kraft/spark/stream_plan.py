@@ -15,7 +15,7 @@ from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kraft.spark.admission import Range, is_too_little, limit_bytes, limit_offsets
 from kraft.spark.client import ClusterClient, LeaderOffset, TopicMetadata, TransientError
 from kraft.spark.data_loss import LossPolicy
-from kraft.spark.errors import TopicChangedError, UnknownTopicError
+from kraft.spark.errors import RequestFailedError, TopicChangedError, UnknownTopicError
 from kraft.spark.options import ReadOptions
 from kraft.spark.plan import (
     Bounds,
@@ -82,10 +82,8 @@ class StreamPlanner:
 
         `unlimited` ignores the options that limit batches. Raises ConnectorError.
         """
-        topics = self._current_topics(start)
-        latest = self._latest(topics)
+        topics, latest, ranges = self._look(start)
         self.latest_ends = {partition: end.offset for partition, end in latest.items()}
-        ranges = self._ranges(self._known(start, topics), latest)
         reshaped = _shape(start) != _shape(
             _stream_offset(topics, {partition: Position(0, 0) for partition in latest})
         )
@@ -102,9 +100,22 @@ class StreamPlanner:
 
     def slices(self, start: StreamOffset, end: StreamOffset) -> list[PartitionSlice]:
         """What executors read of a micro-batch, also when it is planned again after a restart."""
+        ranges = []
+        for name, topic in end.items():
+            try:
+                starts = self._starts(start, name, topic)
+            except (RequestFailedError, _ReplacedError):
+                if not self._is_replaced(name, topic.topic_id):
+                    raise
+                starts = _starts_as_planned(start, name, topic)  # the reader of each slice tells what is gone
+            for index, (end_offset, epoch) in topic.partitions.items():
+                ranges.append(PartitionSlice(name, topic.topic_id, index, starts[index], end_offset, epoch))
+        return split_by_options(self._client, self._options, ranges)
+
+    def _starts(self, start: StreamOffset, name: str, topic: TopicPositions) -> dict[int, int]:
+        """From where each partition of a batch's topic is read."""
         new = [
             TopicPartition(name, index)
-            for name, topic in end.items()
             for index in topic.partitions
             if _position(start, name, topic.topic_id, index) is None
         ]
@@ -115,20 +126,50 @@ class StreamPlanner:
                     f"{partition} is new to this stream, but its first offset is {found.offset}: the records"
                     " before it were deleted."
                 )
-        ranges = []
-        for name, topic in end.items():
-            for index, (end_offset, epoch) in topic.partitions.items():
-                partition = TopicPartition(name, index)
-                position = _position(start, name, topic.topic_id, index)
-                at = (
-                    earliest[partition].offset
-                    if position is None
-                    else self._history(partition, position, epoch)
-                )
-                ranges.append(PartitionSlice(name, topic.topic_id, index, at, end_offset, epoch))
-        return split_by_options(self._client, self._options, ranges)
+        starts = {}
+        for index, (_, epoch) in topic.partitions.items():
+            partition = TopicPartition(name, index)
+            position = _position(start, name, topic.topic_id, index)
+            starts[index] = (
+                earliest[partition].offset
+                if position is None
+                else self._history(partition, topic.topic_id, position, epoch)
+            )
+        return starts
 
     # ---- what there is
+
+    def _look(
+        self, start: StreamOffset
+    ) -> tuple[dict[str, TopicMetadata], dict[TopicPartition, LeaderOffset], dict[TopicPartition, Range]]:
+        """The topics, their ends, and what each partition has to offer.
+
+        ListOffsets and OffsetForLeaderEpoch name topics, not ids: one that was created anew since it was described
+        answers for its predecessor. So what is odd counts only once the topics are known to be the same.
+        """
+        while True:
+            topics = self._current_topics(start)
+            try:
+                latest = self._latest(topics)
+                return topics, latest, self._ranges(self._known(start, topics), topics, latest)
+            except (RequestFailedError, _ReplacedError):
+                replaced = [name for name, topic in topics.items() if self._is_replaced(name, topic.topic_id)]
+                if not replaced:
+                    raise
+                self._topics_since = float("-inf")
+                if self._frozen is not None:
+                    self._frozen = {
+                        partition: end
+                        for partition, end in self._frozen.items()
+                        if partition.topic not in replaced
+                    }
+
+    def _is_replaced(self, name: str, topic_id: bytes) -> bool:
+        """Whether a topic is gone, or another one has its name. Raises TransientError."""
+        try:
+            return self._client.topics([name])[name].topic_id != topic_id
+        except UnknownTopicError:
+            return True
 
     def _current_topics(self, start: StreamOffset) -> dict[str, TopicMetadata]:
         now = self._clock()
@@ -138,7 +179,7 @@ class StreamPlanner:
             self._topics = self._wanted_topics()
         except UnknownTopicError as error:
             raise TopicChangedError(f"{error} {_read_so_far(start)} {self._loss.advice}") from error
-        self._topics_since = now
+        self._topics_since = now if self._frozen is None else float("inf")
         return self._topics
 
     def _wanted_topics(self) -> dict[str, TopicMetadata]:
@@ -192,7 +233,10 @@ class StreamPlanner:
         return known
 
     def _ranges(
-        self, known: Mapping[TopicPartition, Position], latest: Mapping[TopicPartition, LeaderOffset]
+        self,
+        known: Mapping[TopicPartition, Position],
+        topics: Mapping[str, TopicMetadata],
+        latest: Mapping[TopicPartition, LeaderOffset],
     ) -> dict[TopicPartition, Range]:
         """What each partition has to offer; reports those that were truncated below what was read."""
         new = [partition for partition in latest if partition not in known]
@@ -202,16 +246,24 @@ class StreamPlanner:
             if partition not in latest:
                 continue
             end = latest[partition]
-            start = self._history(partition, position, end.leader_epoch)
+            topic_id = topics[partition.topic].topic_id
+            start = self._history(partition, topic_id, position, end.leader_epoch)
             if end.offset < start:
-                self._loss.report(
+                self._truncated(
+                    partition,
+                    topic_id,
                     f"{partition} ends at offset {end.offset}, but the stream has read up to {start}:"
-                    " committed records were truncated by an unclean leader election."
+                    " committed records were truncated by an unclean leader election.",
                 )
             ranges[partition] = Range(start, end.offset)
         return ranges
 
-    def _history(self, partition: TopicPartition, position: Position, epoch: int) -> int:
+    def _truncated(self, partition: TopicPartition, topic_id: bytes, fact: str) -> None:
+        if self._is_replaced(partition.topic, topic_id):
+            raise _ReplacedError
+        self._loss.report(fact)
+
+    def _history(self, partition: TopicPartition, topic_id: bytes, position: Position, epoch: int) -> int:
         """From where the partition is to be read on: the position, or where its history was cut below it."""
         if epoch == position.leader_epoch:
             return position.offset
@@ -222,10 +274,12 @@ class StreamPlanner:
         if not 0 <= end < position.offset:
             end = position.offset
         else:
-            self._loss.report(
+            self._truncated(
+                partition,
+                topic_id,
                 f"{partition} was truncated at offset {end} (leader epoch {epoch} leads now), but the stream has"
                 f" read up to {position.offset} under epoch {position.leader_epoch}: committed records were lost"
-                " in an unclean leader election."
+                " in an unclean leader election.",
             )
         self._histories[partition] = (position, epoch, end)
         return end
@@ -259,6 +313,15 @@ class StreamPlanner:
         topic_id = self._topics[partition.topic].topic_id
         where = PartitionSlice(partition.topic, topic_id, partition.partition, part.start, part.start + 1, -1)
         return bytes_per_offset(self._client, where, samples=1)
+
+
+class _ReplacedError(Exception):
+    """A topic is not the one that was described: the answers are of another."""
+
+
+def _starts_as_planned(start: StreamOffset, name: str, topic: TopicPositions) -> dict[int, int]:
+    positions = {index: _position(start, name, topic.topic_id, index) for index in topic.partitions}
+    return {index: 0 if position is None else position.offset for index, position in positions.items()}
 
 
 def _shape(offset: StreamOffset) -> dict[str, tuple[bytes, frozenset[int]]]:

@@ -56,6 +56,11 @@ _REFUSED = MappingProxyType(
         "transactional.id": "writes are at least once",
     }
 )
+_EXACTLY_ONCE = (
+    "Option transactional cannot be true: there is no exactly-once sink, since a transaction that Spark has decided on"
+    " can time out before it is committed. Writes are at least once. Write each row's topic, partition and offset as"
+    " headers and drop duplicates of them where the topic is read, or write a table with `kraft ingest`."
+)
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,9 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     properties = {}
     for name, value in options.items():
         if not name.startswith("kafka."):
-            if name != "topic" and name not in _IGNORED_BY_WRITES:
+            if name == "transactional":
+                _check_not_transactional(value)
+            elif name != "topic" and name not in _IGNORED_BY_WRITES:
                 raise OptionError(
                     f"Unknown option {name}. The options of a write are topic, kafka.bootstrap.servers and kafka.…"
                     " for Kafka's producer options."
@@ -117,6 +124,13 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         properties=properties,
         security=parse_security(options),
     )
+
+
+def _check_not_transactional(value: str) -> None:
+    if value.strip().lower() == "true":
+        raise OptionError(_EXACTLY_ONCE)
+    if value.strip().lower() != "false":
+        raise OptionError(f"Option transactional can only be false, not {value!r}.")
 
 
 def _timeout_ms(text: str | None) -> int:

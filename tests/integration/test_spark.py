@@ -25,9 +25,11 @@ from pyspark.sql import DataFrame, SparkSession
 from kraft.protocol import ErrorCode, Message
 from kraft.protocol.fetch import FetchRequest
 from kraft.spark.session import local_session
+from tests.support import odd_topics
 from tests.support.fake_broker import FakeCluster, FakePartition
+from tests.support.odd_topics import Row
 from tests.support.stored_logs import DATA, LEADER_EPOCHS, closed_directory, records_of
-from tests.support.threaded_cluster import ThreadedCluster
+from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
 
 pytestmark = [
     pytest.mark.timeout(180),  # a JVM starts in here
@@ -332,6 +334,47 @@ def test_a_stream_from_a_topic_to_a_topic(
     committed = group["lag-of-a-stream"].result(30).topic_partitions
     assert {one.topic for one in committed} == {source}
     assert 0 < sum(one.offset for one in committed) <= 5000
+
+
+def as_row(row: Any) -> Row:
+    headers = None if row.headers is None else tuple((one.key, one.value) for one in row.headers)
+    return Row(row.topic, row.partition, row.offset, row.key, row.value, row.at, row.timestampType, headers)
+
+
+def test_every_odd_record_is_the_one_that_librdkafka_reads(spark: SparkSession, tmp_path: Path) -> None:
+    """Byte for byte, in a batch and in a stream of many micro-batches, committed records or all."""
+    columns = (
+        "topic",
+        "partition",
+        "offset",
+        "key",
+        "value",
+        "unix_millis(timestamp) at",
+        "timestampType",
+        "headers",
+    )
+    with threaded_cluster(1, odd_topics.SETTINGS) as running:
+        odd_topics.make_odd_topics(running)
+        topics = [name for name in running.admin.list_topics(timeout=30).topics if name.startswith("odd-")]
+        given = {
+            "kafka.bootstrap.servers": running.bootstrap,
+            "subscribePattern": odd_topics.PATTERN,
+            "startingOffsets": "earliest",
+            "includeHeaders": "true",
+        }
+        for level in ("read_uncommitted", "read_committed"):
+            wanted = odd_topics.read(running, topics, level)
+            options = {**given, "kafka.isolation.level": level}
+            batch = spark.read.format("kraft").options(**options).load().selectExpr(*columns)
+            assert sorted((as_row(row) for row in batch.collect()), key=lambda row: row[:3]) == wanted
+            frame = spark.readStream.format("kraft").options(**options, maxOffsetsPerTrigger="700").load()
+            writer = frame.selectExpr(*columns).writeStream.format("memory").queryName(level)
+            writer = writer.option("checkpointLocation", str(tmp_path / level))
+            query = writer.trigger(availableNow=True).start()
+            assert query.awaitTermination(150)
+            rows = spark.table(level).collect()
+            assert len(query.recentProgress) > 2
+            assert sorted((as_row(row) for row in rows), key=lambda row: row[:3]) == wanted
 
 
 def test_writes_that_cannot_be_are_refused_before_a_task_starts(

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kraft.coordinator.groups import group_metadata
 from kraft.coordinator.groups.partitioning import group_partition
@@ -32,6 +33,8 @@ from tests.support.real_clients import CLIENTS, confluent_consumer
 MEMBERS = Path(__file__).parent.parent / "clients" / "members"
 OFFSETS_TOPIC = "__consumer_offsets"
 SESSION_MS = 5_000
+STATIC_SESSION_MS = 30_000
+"""Of members with an instance id, who come back in time, even a Java on a busy machine."""
 HEARTBEAT_MS = 500
 COMMIT_MS = 300
 GROUP_SETTINGS = {
@@ -62,6 +65,10 @@ class Who(NamedTuple):
     group: str
     instance_id: str | None = None
 
+    @property
+    def session_ms(self) -> int:
+        return SESSION_MS if self.instance_id is None else STATIC_SESSION_MS
+
 
 class Library(NamedTuple):
     """A client library whose consumers can be members."""
@@ -89,7 +96,7 @@ def _properties(who: Who, how: How, assignor: str) -> dict[str, str]:
         properties["group.remote.assignor"] = how.assignor
     else:
         properties["partition.assignment.strategy"] = assignor
-        properties["session.timeout.ms"] = str(SESSION_MS)
+        properties["session.timeout.ms"] = str(who.session_ms)
         properties["heartbeat.interval.ms"] = str(HEARTBEAT_MS)
     if who.instance_id is not None:
         properties["group.instance.id"] = who.instance_id
@@ -114,7 +121,7 @@ def _python_settings(who: Who, how: How) -> dict[str, Any]:
         "group_id": who.group,
         "auto_offset_reset": "earliest",
         "auto_commit_interval_ms": COMMIT_MS,
-        "session_timeout_ms": SESSION_MS,
+        "session_timeout_ms": who.session_ms,
         "heartbeat_interval_ms": HEARTBEAT_MS,
         "assignor": _PYTHON_ASSIGNORS[how.assignor],
     }
@@ -144,7 +151,7 @@ def kafkajs(node_modules: Path) -> Library:
             "client": {"brokers": who.bootstrap.split(",")},
             "consumer": {
                 "groupId": who.group,
-                "sessionTimeout": SESSION_MS,
+                "sessionTimeout": who.session_ms,
                 "heartbeatInterval": HEARTBEAT_MS,
                 "maxWaitTimeInMs": HEARTBEAT_MS,
             },
@@ -260,9 +267,21 @@ class GroupOfMembers:
 
     def start(self, count: int = 1, *, instance_ids: Sequence[str | None] = ()) -> None:
         """Members join."""
+        if instance_ids and self._how.protocol == "consumer":
+            self._hold_sessions_open()
         for instance_id in instance_ids or [None] * count:
             who = Who(self._cluster.bootstrap, self.id, instance_id)
             self.members.append(Member(self._library, self.topic, who, self._how))
+
+    def _hold_sessions_open(self) -> None:
+        """As `Who.session_ms` does; in KIP-848 the group says how long sessions are."""
+        session = ConfigEntry(
+            "consumer.session.timeout.ms",
+            str(STATIC_SESSION_MS),
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        resource = ConfigResource(ResourceType.GROUP, self.id, incremental_configs=[session])
+        self._cluster.admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
 
     def lose(self, member: Member, *, leaves: bool = False) -> None:
         """A member is killed, or leaves."""

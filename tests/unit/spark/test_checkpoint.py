@@ -44,6 +44,11 @@ def test_one_of_several_sources(tmp_path: Path) -> None:
         ({}, [], "has no offsets: is it"),
         ({0: "{}"}, [], "No batch"),
         ({0: "{}"}, [0, 1], "no offsets of batch 1"),
+        (
+            {0: '{"topics":{"a":{"id":"AAAA","offsets":{"0":1},"epochs":{"0":0}}}}'},
+            [0],
+            "not one of format kafka",
+        ),
     ],
 )
 def test_what_cannot_be_used(

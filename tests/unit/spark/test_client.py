@@ -63,6 +63,20 @@ def test_a_leader_change_is_followed(cluster: FakeCluster, connect: Connect) -> 
     assert epochs == [0, 1]
 
 
+def test_a_new_partition_of_which_not_every_broker_has_heard(
+    cluster: FakeCluster, connect: Connect, waiting: Waiting
+) -> None:
+    cluster.create_topic("orders")
+    client = connect()
+    client.topics(["orders"])
+    one = TopicPartition("orders", 1)
+    waiting.events.append((2.0, lambda: cluster.topics["orders"].partitions.append(FakePartition(leader=2))))
+    assert client.list_offsets({one: LATEST_TIMESTAMP})[one].offset == 0
+    with pytest.raises(UnknownTopicError, match="Topic orders has no partition 7"):
+        client.list_offsets({TopicPartition("orders", 7): LATEST_TIMESTAMP})
+    assert waiting.now < 10
+
+
 @pytest.mark.parametrize(
     "code",
     [

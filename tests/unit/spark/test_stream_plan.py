@@ -225,6 +225,52 @@ def test_a_topic_created_anew_is_refused(
         plan.next(start, unlimited=True)
 
 
+@pytest.mark.parametrize("epochs_before", [0, 3])
+@pytest.mark.parametrize("shape", [(5, 5), (50, 50), (5,), (50,), (50, 50, 50)])
+def test_a_topic_created_anew_within_the_age_of_what_is_known_of_it(
+    planner: Plan,
+    cluster: FakeCluster,
+    topic: FakeTopic,
+    waiting: Waiting,
+    caplog: pytest.LogCaptureFixture,
+    epochs_before: int,
+    shape: tuple[int, ...],
+) -> None:
+    """Its leaders answer for the one before: nothing is taken for truncated, nothing of the new one skipped."""
+    strict, lossy = planner(), planner(failOnDataLoss="false")
+    for _ in range(epochs_before):
+        topic.partitions[0].move(1)
+    start = strict.next(strict.initial(), unlimited=True)
+    assert lossy.next(lossy.initial(), unlimited=True) == start
+    anew = cluster.create_topic("orders", leaders=[1, 2, 3][: len(shape)])
+    for partition, count in zip(anew.partitions, shape, strict=True):
+        fill(partition, count)
+    end = start
+    with pytest.raises(TopicChangedError, match=r"created anew.* up to the offsets orders-0"):  # noqa: PT012
+        for _ in range(2):
+            end = strict.next(end, unlimited=True)
+            assert {part.topic_id for part in strict.slices(start, end)} <= {topic.topic_id}
+            waiting.now += 1
+    end = lossy.next(start, unlimited=True)
+    waiting.now += 1
+    last = lossy.next(end, unlimited=True)
+    read = [part for pair in ((start, end), (end, last)) for part in lossy.slices(*pair)]
+    of_anew = [str(part) for part in read if part.topic_id == anew.topic_id]
+    assert of_anew == [f"orders-{index}[0, {count})" for index, count in enumerate(shape)]
+    assert {text.split(":")[0] for text in caplog.messages} == {"Topic orders was deleted and created anew"}
+
+
+def test_a_batch_of_a_topic_that_was_created_anew_is_planned_as_it_was(
+    planner: Plan, cluster: FakeCluster, topic: FakeTopic
+) -> None:
+    """Planned again after a restart; the readers of its slices tell what is gone."""
+    before = planner(failOnDataLoss="false")
+    start = before.initial()
+    end = before.next(start, unlimited=True)
+    cluster.create_topic("orders", leaders=(1,))
+    assert short(planner(failOnDataLoss="false"), {}, end) == ["orders-0[0, 10)", "orders-1[0, 30)"]
+
+
 def test_a_lossy_stream_reads_the_new_topic_from_its_beginning(
     planner: Plan, cluster: FakeCluster, topic: FakeTopic, waiting: Waiting, caplog: pytest.LogCaptureFixture
 ) -> None:

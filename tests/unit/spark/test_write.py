@@ -72,6 +72,8 @@ def test_what_says_the_same_is_taken() -> None:
         ({"kafka.bootstrap.servers": ""}, "is missing"),
         ({"topic": " "}, "topic is empty"),
         ({"topics": "x"}, "Unknown option topics"),
+        ({"transactional": "true"}, "no exactly-once sink.*at least once.*as headers.*kraft ingest"),
+        ({"transactional": "yes"}, "can only be false, not 'yes'"),
     ],
 )
 def test_mistakes_are_answered_with_a_sentence(options: dict[str, str], sentence: str) -> None:
