@@ -92,7 +92,7 @@ def _wanted(options: ReadOptions) -> Callable[[str], bool]:
     """Whether a topic of this name is asked for."""
     if options.pattern is not None:
         pattern = options.pattern
-        return lambda name: pattern.fullmatch(name) is not None and name not in _INTERNAL
+        return lambda name: pattern.search(name) is not None and name not in _INTERNAL
     names = set(options.topics or (partition.topic for partition in options.partitions or ()))
     return names.__contains__
 
