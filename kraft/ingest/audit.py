@@ -64,10 +64,11 @@ class Found:
     def add(self, offsets: Offsets) -> None:
         """Ascending, and behind those added before."""
         self.count += len(offsets)
-        if not len(offsets) or len(self.ranges) > MAX_NAMED:
+        if not len(offsets):
             return
         breaks = np.flatnonzero(np.diff(offsets) > 1) + 1
-        for run in np.split(offsets, breaks)[: MAX_NAMED + 1]:
+        runs = np.split(offsets, breaks[:MAX_NAMED])[:MAX_NAMED]
+        for run in runs:
             start, end = int(run[0]), int(run[-1]) + 1
             if self.ranges and self.ranges[-1][1] == start:
                 self.ranges[-1] = self.ranges[-1][0], end
@@ -241,7 +242,7 @@ def added_twice(folder: Path) -> Iterator[str]:
             action = json.loads(line)
             if "remove" in action:
                 there.discard(action["remove"]["path"])
-            elif "add" in action and action["add"]["dataChange"]:
+            elif "add" in action and action["add"].get("dataChange", True):
                 path = action["add"]["path"]
                 if path in there:
                     yield unquote(path)

@@ -17,7 +17,7 @@ from kraft.spark.client import ClusterClient
 from kraft.spark.data_loss import LossPolicy
 from kraft.spark.errors import DataLossError, TopicChangedError
 from kraft.spark.options import ReadOptions
-from kraft.spark.plan import split_by_options
+from kraft.spark.plan import split
 from kraft.spark.sampling import bytes_per_offset
 from kraft.spark.slice_reader import PartitionSlice
 from kraft.spark.stream_offsets import Position, StreamOffset, TopicPositions
@@ -30,6 +30,8 @@ UNSAMPLED_CUT_OFFSETS = 2_000
 """A cut of no more offsets is taken whole: its records have at most some MB each."""
 UNSAMPLED_RANGE_OFFSETS = 128
 """Of so few offsets the size is not asked for."""
+DENSITY_MAX_AGE_S = 30.0
+"""For so long the size of a partition's records is believed."""
 _ADVICE = "Nothing was skipped. To start over from what the topic holds now, ingest into a new folder."
 
 
@@ -62,9 +64,10 @@ class CutPlanner:
         available_now: bool,
     ) -> None:
         self._client = client
-        self._options = options
         self._loss = LossPolicy(advice=_ADVICE)
         self._planner = StreamPlanner(client, options, self._loss)
+        self._densities: dict[TopicPartition, tuple[float, float]] = {}
+        """When it was asked, and bytes by offset."""
         if available_now:
             self._planner.freeze()
         self.stand_at(positions)
@@ -93,7 +96,7 @@ class CutPlanner:
             raise
         if end is self.at:
             return None
-        end = self._limited(end)
+        end, densities = self._limited(end)
         slices = self._planner.slices(self.at, end)
         if not slices:
             self.at = end
@@ -106,8 +109,11 @@ class CutPlanner:
                 key = PartitionKey(name, topic.topic_id, index)
                 if key not in ranges and key.application_id(self.cluster_id) not in self._known:
                     ranges[key] = CommitRange(position.offset, position.offset, position.leader_epoch)
-        split = split_by_options(self._client, self._options, slices, unasked_from=UNSAMPLED_RANGE_OFFSETS)
-        return Cut(end, split, ranges)
+        sizes = [
+            densities.get(TopicPartition(part.topic, part.partition), 0.0) * (part.end - part.start)
+            for part in slices
+        ]
+        return Cut(end, split(slices, min_slices=None, max_records=None, sizes=sizes), ranges)
 
     def _check_same_topics(self, error: DataLossError) -> None:
         """What looks like a truncation may be a topic made anew, of which the planner learns a second later."""
@@ -162,8 +168,8 @@ class CutPlanner:
             )
         }
 
-    def _limited(self, end: StreamOffset) -> StreamOffset:
-        """The same end, or an earlier one so that the cut has about MAX_CUT_BYTES."""
+    def _limited(self, end: StreamOffset) -> tuple[StreamOffset, dict[TopicPartition, float]]:
+        """The same end, or an earlier one so that the cut has about MAX_CUT_BYTES; and bytes by offset, where asked."""
         ranges = {}
         for name, topic in end.items():
             before = self.at.get(name)
@@ -173,13 +179,13 @@ class CutPlanner:
                     0 if start is None else start.offset, position.offset
                 )
         if sum(part.size for part in ranges.values()) <= UNSAMPLED_CUT_OFFSETS:
-            return end
+            return end, {}
         densities = {
             partition: self._density(partition, end[partition.topic].topic_id, part)
             for partition, part in ranges.items()
         }
         ends = limit_bytes(MAX_CUT_BYTES, ranges, densities)
-        return {
+        limited = {
             name: TopicPositions(
                 topic.topic_id,
                 {
@@ -189,9 +195,17 @@ class CutPlanner:
             )
             for name, topic in end.items()
         }
+        return limited, densities
 
     def _density(self, partition: TopicPartition, topic_id: bytes, part: Range) -> float:
         if part.size <= UNSAMPLED_RANGE_OFFSETS:
             return 0.0
-        where = PartitionSlice(partition.topic, topic_id, partition.partition, part.start, part.start + 1, -1)
-        return bytes_per_offset(self._client, where, samples=1)
+        now_s = self._client.policy.clock()
+        asked_s, density = self._densities.get(partition, (float("-inf"), 0.0))
+        if now_s - asked_s >= DENSITY_MAX_AGE_S:
+            where = PartitionSlice(
+                partition.topic, topic_id, partition.partition, part.start, part.start + 1, -1
+            )
+            density = bytes_per_offset(self._client, where, samples=1)
+            self._densities[partition] = now_s, density
+        return density

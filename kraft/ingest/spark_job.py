@@ -100,6 +100,10 @@ def run_task(task: SliceTask) -> SliceResult | _Failure:
         return write_slice(task._replace(name=f"{task.name}-{context.taskAttemptId()}"))
     except ConnectorError as error:
         return _Failure(error)
+    except OSError as error:
+        return _Failure(
+            IngestError(f"The rows of {task.part} could not be written to {task.folder}: {error}.")
+        )
 
 
 def _reason(error: BaseException) -> str:

@@ -14,7 +14,6 @@ import pyarrow as pa
 from kraft.ingest.data_files import SliceFiles
 from kraft.ingest.model import MAX_NAMED_HOLES, RangeAudit, SliceResult, SliceTask
 from kraft.ingest.partitioning import Partitioner
-from kraft.ingest.values.json_fields import WidenedError
 from kraft.ingest.values.rows import RowMaker
 from kraft.spark.columns import COLUMN_NAMES
 from kraft.spark.data_loss import LossPolicy
@@ -28,12 +27,19 @@ _ADVICE = "Nothing of this cut was ingested: run the command again, which plans 
 
 def write_slice(task: SliceTask) -> SliceResult:
     """Raises ConnectorError, OSError."""
-    known = task.layout.schema
-    while True:  # each time a field that the table does not have yet is a DOUBLE and no BIGINT any more
-        try:
-            return _write(task, known)
-        except WidenedError as error:
-            known = error.schema
+    try:
+        return _write(task, task.layout.schema)
+    except _OutdatedError as error:
+        return _write(task, error.schema)
+
+
+class _OutdatedError(Exception):
+    """A field that the table does not have yet was written as BIGINT, and turned out to be a DOUBLE."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        super().__init__("the slice must be written again")
+        self.schema = schema
+        """All that the slice has: a second pass finds nothing more."""
 
 
 def _write(task: SliceTask, known: pa.Schema) -> SliceResult:
@@ -45,8 +51,11 @@ def _write(task: SliceTask, known: pa.Schema) -> SliceResult:
         with slice_client(options) as client:
             reader = SliceReader(client, task.part, columns=COLUMN_NAMES, loss=LossPolicy(advice=_ADVICE))
             for batch in reader.batches():
-                for part in partitioner.split(maker.rows_of(batch)):
+                rows = maker.rows_of(batch)
+                for part in () if maker.is_outdated else partitioner.split(rows):
                     files.add(part)
+        if maker.is_outdated:
+            raise _OutdatedError(maker.schema)
         written = files.close()
     except BaseException:
         files.remove()

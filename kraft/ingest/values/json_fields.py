@@ -26,7 +26,6 @@ from kraft.ingest.values.fitting import MisfitError, fit_fields, make_document, 
 from kraft.ingest.values.inference import (
     Inference,
     Kind,
-    Leaf,
     ListOf,
     Struct,
     is_unknown,
@@ -48,16 +47,11 @@ _NO_NUMBERS = tuple(re.compile(word + rb"(?=[\s,\]}])") for word in (b"NaN", b"I
 Columns = dict[str, pa.Array]
 
 
-class WidenedError(Exception):
-    """Rows already handed out have a BIGINT where a DOUBLE is needed: read the slice again with `schema`."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        super().__init__("a field became a DOUBLE")
-        self.schema = schema
-
-
 class JsonFields:
-    """The fields of one slice's values. With `infer` new ones are added as they appear."""
+    """The fields of one slice's values. With `infer` new ones are added as they appear.
+
+    `is_outdated`: columns already handed out are BIGINTs, and would have to be DOUBLEs.
+    """
 
     def __init__(self, known: pa.Schema, *, fixed: pa.Schema, own: pa.Schema, infer: bool) -> None:
         """`fixed`: the columns whose types stay; `known`: others to begin with; `own`: those that are no fields."""
@@ -67,6 +61,7 @@ class JsonFields:
         join(struct, _fields(known, own, fixed=False))
         self._inference = Inference(struct)
         self._handed_out = False
+        self.is_outdated = False
 
     def columns(self) -> dict[str, pa.DataType]:
         """Name and type of the column of each field that is known."""
@@ -77,16 +72,12 @@ class JsonFields:
         }
 
     def read(self, values: pa.Array) -> tuple[Columns, dict[int, str]]:
-        """The columns of these values, and for each row that does not fit why; its fields are null.
-
-        Raises WidenedError.
-        """
+        """The columns of these values, and for each row that does not fit why; its fields are null."""
         widened = self._inference.widened
         pieces: list[tuple[int, Columns]] = []
         errors: dict[int, str] = {}
         self._read(values, 0, pieces, errors)
-        if self._inference.widened > widened and self._handed_out:
-            raise WidenedError(pa.schema(list(self.columns().items())))
+        self.is_outdated |= self._handed_out and self._inference.widened > widened
         self._handed_out = True
         columns = {}
         for name, kind in self.columns().items():
@@ -152,7 +143,10 @@ class JsonFields:
                 continue
             wanted = type_of(renamed(kind, to_columns=True))
             column = table.column(name).combine_chunks()
-            converted = parse_times(column, wanted) if _is_time(wanted) else column.cast(wanted, safe=False)
+            try:
+                converted = parse_times(column, wanted) if _is_time(wanted) else column.cast(wanted)
+            except pa.ArrowInvalid:
+                return None  # a time inside of the field
             if converted is None or not _is_finite(converted):
                 return None
             columns[column_name(name, self._taken)] = converted
@@ -232,9 +226,6 @@ def _fast_schema(struct: Struct) -> pa.Schema | None:
     for name, kind in struct.fields.items():
         if _is_only_empty(kind):
             continue
-        if isinstance(kind, Leaf) and _is_time(kind.type):
-            fields.append(pa.field(name, pa.string()))
-            continue
         fast = _fast_type(kind)
         if fast is None:
             return None
@@ -257,6 +248,8 @@ def _fast_type(kind: Kind) -> pa.DataType | None:
         return pa.struct(list(inner.items()))
     if types.is_floating(kind.type):
         return pa.float64()
+    if _is_time(kind.type):
+        return pa.string()
     plain = types.is_boolean(kind.type) or types.is_integer(kind.type) or types.is_string(kind.type)
     return kind.type if plain else None
 

@@ -41,8 +41,13 @@ class RowMaker:
         new = [pa.field(name, kind) for name, kind in found.items() if name not in self._layout.schema.names]
         return pa.schema([*grown, *new])
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the rows made so far must be made again, with what `schema` is when all of the slice was seen."""
+        return self._fields is not None and self._fields.is_outdated
+
     def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """All columns but `date` and `hour`. Raises WidenedError."""
+        """All columns but `date` and `hour`."""
         columns = {name: batch.column(name) for name in batch.schema.names}
         if self._layout.partition_by == "key":
             columns["key"] = _texts(columns["key"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event, Timer
 
@@ -23,6 +23,7 @@ from kraft.ingest.tables import open_table
 from kraft.ingest.writing import write_slice
 from kraft.protocol.schemas.configs import DescribeConfigsRequest
 from kraft.spark.errors import ConnectorError, DataLossError, OptionError, TopicChangedError
+from kraft.spark.plan import split
 from tests.support.fake_broker import FakeCluster, FakePartition
 
 Rows = list[tuple[int, int, bytes | None]]
@@ -340,15 +341,18 @@ def test_a_run_that_never_committed_leaves_the_folder_free_for_another_kind(worl
     assert len(list(world.folder.glob("*.parquet"))) == 2
 
 
-def test_a_large_backlog_is_taken_in_several_commits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_backlog_is_taken_in_several_commits_of_several_slices(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kraft.ingest.plan.MAX_CUT_BYTES", 20_000)
     monkeypatch.setattr("kraft.ingest.plan.UNSAMPLED_CUT_OFFSETS", 100)
+    monkeypatch.setattr("kraft.ingest.plan.split", partial(split, max_bytes=4_000))
     fill(world.cluster.topics["orders"].partitions[0], 390)
     fill(world.cluster.topics["orders"].partitions[1], 370)
     progress = world.run()
     assert progress.commits > 2
+    assert len(world.jobs[0]) > 2, "ranges are split"
     assert world.rows() == stored(400, 400)
-    shutil.rmtree(world.folder)
 
 
 JSON = TableProperties("delta", "json", None)

@@ -276,11 +276,12 @@ def test_a_field_that_turns_out_to_have_fractions_is_written_anew(
     partition: FakePartition, write: Writing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kraft.spark.decode.TARGET_ROWS_BYTES", 10)
-    for price in (1, 2, 2.5):
-        partition.append(documents({"price": price}), codec=2)
+    for price, weight in ((1, 1), (2, 2), (2.5, 3), (3, 3.5)):
+        partition.append(documents({"price": price, "weight": weight}), codec=2)
     result = write("json")
-    assert result.schema.field("price").type == pa.float64()
-    assert [row["price"] for row in write.rows(result)] == [1.0, 2.0, 2.5]
+    assert result.schema.field("price").type == result.schema.field("weight").type == pa.float64()
+    assert [row["price"] for row in write.rows(result)] == [1.0, 2.0, 2.5, 3.0]
+    assert result.audit.records == 4
     assert len(list(write.folder.glob("**/*.parquet"))) == len(result.files)
 
 
