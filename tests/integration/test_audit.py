@@ -184,6 +184,13 @@ def test_a_compacted_topic_may_have_fewer_records(
     assert (code, verdicts(document)) == (3, {0: "unknown"})
 
 
+def test_counts_that_are_refused(cluster: ThreadedCluster, kraft: Kraft, lines: str) -> None:
+    topic, counts = cluster.create_topic("audited"), cluster.create_topic("counts", max_message_bytes="50")
+    code, output, errors = kraft("produce", topic, lines, "--audit", "--audit-topic", counts, "--json")
+    assert (code, json.loads(output)["counted"], json.loads(output)["acknowledged"]) == (1, 0, 300)
+    assert "the counts of 300 lines were not acknowledged" in errors
+
+
 def test_the_audit_topic_is_made_when_it_is_not_there(
     cluster: ThreadedCluster, kraft: Kraft, lines: str
 ) -> None:
