@@ -125,7 +125,7 @@ class Verdict(StrEnum):
     DOUBLED = "doubled"
     """Of those offsets, more rows are there than records."""
     OPEN = "open"
-    """It is not over for long enough: counts may still come."""
+    """It is not over for long enough: counts may still come. Or an open transaction holds records back."""
     BEHIND = "behind"
     """The table has not taken all of its records yet."""
     UNKNOWN = "unknown"
@@ -141,7 +141,9 @@ class Known:
     """How much the numbers can say."""
 
     open_from_ms: int
-    """Windows that end later may lack counts."""
+    """Windows that end later may lack counts, or records that only their leader has yet."""
+    is_held_back: bool = False
+    """Readers of committed records do not see all that is replicated: a transaction is open."""
     stored_from_ms: int = NEVER
     """Windows that start earlier may lack records: the oldest are deleted."""
     counted_from_ms: int = NEVER
@@ -208,9 +210,12 @@ def judge(window: Window, window_ms: int, known: Known) -> Verdict:
 def _judge_stored(window: Window, window_ms: int, known: Known, *, expired: bool) -> Verdict:
     if window.produced == window.stored:
         return Verdict.EQUAL
+    is_open = window.start_ms + window_ms > known.open_from_ms
     if window.produced > window.stored:
-        return Verdict.UNKNOWN if expired else Verdict.LOST
-    if window.start_ms + window_ms > known.open_from_ms:
+        if expired:
+            return Verdict.UNKNOWN
+        return Verdict.OPEN if is_open or known.is_held_back else Verdict.LOST
+    if is_open:
         return Verdict.OPEN
     lacks_counts = window.start_ms < known.counted_from_ms or known.counts_are_missing
     return Verdict.UNKNOWN if lacks_counts else Verdict.UNCOUNTED

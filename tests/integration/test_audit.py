@@ -27,7 +27,7 @@ from kraft.ingest.options import IngestOptions
 from kraft.ingest.run import Ports, ingest
 from kraft.ingest.writing import write_slice
 from kraft.spark.errors import ConnectorError
-from tests.support.node_processes import created
+from tests.support.node_processes import created, until
 from tests.support.real_clients import QUIET
 from tests.support.source_tree import ROOT
 from tests.support.threaded_cluster import ThreadedCluster
@@ -151,6 +151,26 @@ def test_lines_of_aborted_transactions_do_not_count(
     assert (code, json.loads(output)["counted"]) == (1, 20), errors
     code, document = audited(kraft, topic, "--audit-topic", counts)
     assert (code, document["produced"], document["stored"]) == (0, 20, 20)
+
+
+def test_records_behind_an_open_transaction(cluster: ThreadedCluster, kraft: Kraft, lines: str) -> None:
+    topic, counts = cluster.create_topic("held"), cluster.create_topic("counts")
+    writer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic, **QUIET})
+    writer.init_transactions(CALL_S)
+    writer.begin_transaction()
+    writer.produce(topic, "open", timestamp=BEGAN_MS)
+    assert writer.flush(CALL_S) == 0
+    assert kraft("produce", topic, lines, "--timestamp", at(0), "--audit", "--audit-topic", counts)[0] == 0
+    code, document = audited(kraft, topic, "--audit-topic", counts)
+    assert (code, verdicts(document), document["stored"]) == (3, {0: "open"}, 0)
+    assert document["notes"] == ["an open transaction holds records back: they cannot be counted yet"]
+    writer.abort_transaction(CALL_S)
+
+    def settled() -> bool:
+        code, document = audited(kraft, topic, "--audit-topic", counts)
+        return (code, verdicts(document), document["notes"]) == (0, {0: "equal"}, [])
+
+    until(settled, "the marker is written")
 
 
 def test_the_log_s_own_times(cluster: ThreadedCluster, kraft: Kraft, lines: str) -> None:

@@ -139,7 +139,7 @@ def audit(
     ] = None,
     grace: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="A window is judged as uncounted so long after its end."),
+        typer.Option(metavar="DURATION", help="A window is judged so long after its end."),
     ] = "PT1M",
     everything: Annotated[bool, typer.Option("--all", help="Show the windows that are equal, too.")] = False,
     client_option: Annotated[
@@ -159,7 +159,8 @@ def audit(
     Producers count with `kraft produce --audit`, or as examples/audited_producer.py does, by the records' timestamps;
     late records belong to their own windows. lost: fewer stored than acknowledged; uncounted: more stored than counted
     (a producer that does not count, or one that died before it sent its counts); not-ingested, doubled: fewer, or more,
-    rows than records in the offsets that the table has taken. open, behind: counts, or the table, may still come.
+    rows than records in the offsets that the table has taken. open, behind: counts, records of an open transaction, or
+    the table may still come.
     unknown: records or counts are deleted, compacted away or missing.
 
     Exit code 0: all windows that can be judged are equal; 1: one is different; 2: wrong usage; 3: cannot tell.
@@ -232,6 +233,7 @@ def _compared(question: Question, source: Source) -> Audit:
         numbers = Numbers(produced, found.stored, found.taken, ingested.rows)
     known = Known(
         open_from_ms=now_ms - question.grace_ms,
+        is_held_back=found.is_held_back,
         stored_from_ms=found.stored_from_ms,
         counted_from_ms=counts.counted_from_ms if produced else FOREVER,
         is_compacted=source.is_compacted(topic),
@@ -257,6 +259,8 @@ def _notes(known: Known, counts: Counts, windows: list[Window]) -> list[str]:
         )
     if counts.unreadable:
         notes.append(f"{counts.unreadable} messages of the audit topic are no counts")
+    if known.is_held_back:
+        notes.append("an open transaction holds records back: they cannot be counted yet")
     if known.is_compacted:
         notes.append("the topic is compacted: fewer records may be stored than were produced")
     if any(window.start_ms < known.stored_from_ms for window in windows):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +50,8 @@ class Stored(NamedTuple):
     """Those of them that lie in the ranges asked for."""
     stored_from_ms: int
     """Records from before this time have expired."""
+    is_held_back: bool
+    """An open transaction keeps records from being read that were there before."""
 
 
 class Source:
@@ -56,22 +59,16 @@ class Source:
 
     def __init__(self, client_options: Mapping[str, str]) -> None:
         """`client_options`: `kafka.…` options of the connector, among them the brokers. Raises OptionError."""
-        self._client = driver_client(
-            parse_options(
-                {
-                    **client_options,
-                    "subscribe": "-",  # the client is asked for topics by name
-                    "kafka.isolation.level": "read_committed",
-                    "kafka.client.id": "kraft-audit",
-                }
-            )
-        )
+        with ExitStack() as stack:
+            self._client = stack.enter_context(_client(client_options, "read_committed"))
+            self._uncommitted = stack.enter_context(_client(client_options, "read_uncommitted"))
+            self._closing = stack.pop_all()
 
     def __enter__(self) -> Source:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.close()
+        self._closing.close()
 
     def topic_id(self, topic: str) -> bytes:
         """Raises UnknownTopicError."""
@@ -112,7 +109,12 @@ class Source:
         stored: Counter[int] = Counter()
         taken: Counter[int] = Counter()
         stored_from_ms = NEVER
+        high_watermarks = {
+            part.partition: part.end for part, _ in _slices(self._uncommitted, topic, EARLIEST)
+        }
+        is_held_back = False
         for part, earliest in _slices(self._client, topic, start):
+            is_held_back |= part.end < high_watermarks.get(part.partition, 0)
             first = earliest > 0 and part.start == earliest
             if first and part.start == part.end:
                 stored_from_ms = FOREVER
@@ -124,7 +126,20 @@ class Source:
                     first = False
                 count_windows(stored, times, window_ms, since_ms)
                 count_windows(taken, times[(offsets >= low) & (offsets < high)], window_ms, since_ms)
-        return Stored(stored, taken, stored_from_ms)
+        return Stored(stored, taken, stored_from_ms, is_held_back)
+
+
+def _client(client_options: Mapping[str, str], isolation_level: str) -> ClusterClient:
+    return driver_client(
+        parse_options(
+            {
+                **client_options,
+                "subscribe": "-",  # the client is asked for topics by name
+                "kafka.isolation.level": isolation_level,
+                "kafka.client.id": "kraft-audit",
+            }
+        )
+    )
 
 
 def count_windows(
