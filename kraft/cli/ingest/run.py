@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
@@ -15,7 +15,7 @@ from kraft.cli.shared.output import console, print_json
 from kraft.user_error import EXIT_FAILED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
-    from kraft.ingest.model import Format, Values
+    from kraft.ingest.model import Format, Table, Values
     from kraft.ingest.options import IngestOptions
 
 
@@ -43,8 +43,6 @@ def run(request: Request, *, as_json: bool) -> None:
     """Raises UserError."""
     require_ingest()
     from kraft.cli.ingest.display import Display
-    from kraft.ingest.maintenance import ContinuousCompaction
-    from kraft.ingest.metrics import metrics_server
     from kraft.ingest.run import Ports, ingest
     from kraft.ingest.spark_job import SparkJobs
 
@@ -55,13 +53,23 @@ def run(request: Request, *, as_json: bool) -> None:
         stack.callback(jobs.close)
         display = stack.enter_context(Display())
         if request.metrics_port is not None:
+            from kraft.ingest.metrics import metrics_server
+
             port = stack.enter_context(metrics_server(request.metrics_port, lambda: display.progress))
             display.told(f"metrics: http://127.0.0.1:{port}/metrics")
-        compaction = ContinuousCompaction(options.folder, max_file_bytes=options.max_file_bytes)
-        progress = ingest(options, Ports(jobs=jobs, watcher=display, stop=stop, compact=compaction))
+        progress = ingest(options, Ports(jobs=jobs, watcher=display, stop=stop, compact=_compaction(options)))
     console.print(progress.summary(request.to), soft_wrap=True, markup=False)
     if as_json:
         print_json(progress.document())
+
+
+def _compaction(options: IngestOptions) -> Callable[[Table], None]:
+    """What happens between two cuts; a run that ends by itself starts without it."""
+    if not options.continuous:
+        return lambda _table: None
+    from kraft.ingest.maintenance import ContinuousCompaction
+
+    return ContinuousCompaction(options.folder, max_file_bytes=options.max_file_bytes)
 
 
 def require_ingest() -> None:
