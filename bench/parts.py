@@ -29,6 +29,8 @@ from kraft.user_error import UserError
 Measured = tuple[dict[str, Any], list[Limit]]
 """Figures, and the limits on them."""
 Part = Callable[[Path, argparse.Namespace], Measured]
+Show = Callable[[Console, Mapping[str, Any]], None]
+"""Prints the figures of the parts that have run."""
 
 
 def parser_of(program: str, description: str, parts: Mapping[str, Part]) -> argparse.ArgumentParser:
@@ -41,10 +43,11 @@ def parser_of(program: str, description: str, parts: Mapping[str, Part]) -> argp
     return parser
 
 
-def run_parts(parts: Mapping[str, Part], given: argparse.Namespace) -> int:
+def run_parts(parts: Mapping[str, Part], given: argparse.Namespace, *, show: Show | None = None) -> int:
     """Runs the chosen parts, prints their results, and returns the exit code.
 
-    A part that cannot go on is reported and makes the exit code 1; the others run all the same.
+    A part that cannot go on is reported and makes the exit code 1; the others run all the same. For people the limits
+    are printed, and before them what `show` makes of the figures.
     """
     machine = facts()
     figures: dict[str, Any] = {}
@@ -66,6 +69,8 @@ def run_parts(parts: Mapping[str, Part], given: argparse.Namespace) -> int:
         document = {"machine": machine, "figures": figures, "limits": shown, "failures": failures}
         print(json.dumps(document, indent=1))
     else:
+        if show is not None:
+            show(Console(), figures)
         print_limits(Console(), limits)
     missed = given.check and not all(limit.ok for limit in limits)
     return 1 if failures or missed else 0

@@ -13,10 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pyspark.errors import PySparkException
+
+from bench.errors import BenchError
 from bench.limits import Limit
 from bench.parts import Measured, Part, end_on_sigterm, parser_of, run_parts, whole_numbers
 from bench.rows import PARTITIONS
 from bench.spark import batches, micro_batches
+from bench.spark.report import print_figures
 from bench.spark.sessions import spark
 
 MIN_RATIO = {"count": 2.3, "parquet": 1.6, "checksum": 2.2, "stream": 1.5}
@@ -54,10 +58,22 @@ def _idle(directory: Path, given: argparse.Namespace) -> Measured:
     ]
 
 
+def _reported(part: Part) -> Part:
+    """What Spark raises ends this part, and not the others."""
+
+    def run(directory: Path, given: argparse.Namespace) -> Measured:
+        try:
+            return part(directory, given)
+        except PySparkException as error:
+            raise BenchError(f"Spark has failed: {error}") from error
+
+    return run
+
+
 PARTS: Final[Mapping[str, Part]] = {
-    **{f"batch-{codec}": partial(_batches, codec) for codec in batches.CODECS},
-    "micro-batches": _micro_batches,
-    "idle": _idle,
+    **{f"batch-{codec}": _reported(partial(_batches, codec)) for codec in batches.CODECS},
+    "micro-batches": _reported(_micro_batches),
+    "idle": _reported(_idle),
 }
 
 
@@ -73,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given.records -= given.records % PARTITIONS
     if not given.records:
         parser.error(f"--records is at least {PARTITIONS}")
-    return run_parts(PARTS, given)
+    return run_parts(PARTS, given, show=print_figures)
 
 
 if __name__ == "__main__":

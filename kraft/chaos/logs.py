@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -43,6 +43,8 @@ class NodeLogs:
         """Lines by text."""
         self.unclean_leaders: dict[tuple[str, int], int] = {}
         """By partition and epoch: the offset from which on a leader reported other logs' records as lost."""
+        self.on_line: Callable[[str, str, str, str], None] = lambda who, level, text, values: None
+        """Hears of every line: its lane, level, text and values."""
         self._last: dict[str, str] = {}
         """By lane: its last text."""
 
@@ -64,6 +66,7 @@ class NodeLogs:
             self.unclean_leaders[values["partition"], values["epoch"]] = values["end"]
         simulation.note("log", who, level, text)
         shown = " ".join(f"{key}={value}" for key, value in values.items())[:VALUES_MAX_CHARACTERS]
+        self.on_line(who, level, text, shown)
         is_chatter = unformatted or self._last.get(who) == text
         if level in ERRORS or not is_chatter:
             self._verdicts.recent.append(

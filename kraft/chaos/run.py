@@ -40,7 +40,7 @@ READ_WITHIN_S = 60.0
 SETTLE_S = 2.0
 """Time for the last high watermark to reach the followers and be checkpointed."""
 LOOK_EVERY_S = 0.05
-TELL_EVERY_S = 0.5
+TELL_EVERY_S = 0.1
 
 
 @dataclass
@@ -73,11 +73,27 @@ class Outcome:
     """The run itself failed: code under simulation reached for the real world, or a judge broke."""
 
 
+class Observer:
+    """Who watches a run, or directs faults of its own. It is told of the phases; this one does nothing."""
+
+    def began(self, parts: Parts) -> None:
+        """The cluster is whole, and the workloads begin now. Faults may be planned."""
+
+    def looked(self, parts: Parts) -> None:
+        """Some time has passed, 0.1 virtual seconds at most. Nothing of the run goes on meanwhile."""
+
+    def ending(self, parts: Parts) -> None:
+        """Everything has healed, and the workloads are about to stop."""
+
+    def over(self, parts: Parts) -> None:
+        """All phases are over, or one of them failed; the judges have judged."""
+
+
 class _NotWhole(Exception):
     """The cluster or the clients missed a state that they must reach within their time."""
 
 
-class _Run:
+class Parts:
     """The parts of one run, and its phases."""
 
     def __init__(
@@ -86,8 +102,10 @@ class _Run:
         simulation: Simulation,
         timeline: IO[str] | None,
         on_time: Callable[[float], None],
+        observer: Observer,
     ) -> None:
         self.scenario = scenario
+        self.observer = observer
         self.simulation = simulation
         self._on_time = on_time
         self.verdicts = Verdicts(simulation)
@@ -183,6 +201,7 @@ class _Run:
         self._wait(lambda: self.workloads.topics_created, START_WITHIN_S, "the topics were not created")
         self._wait_whole(START_WITHIN_S)
         self.workloads.start()
+        self.observer.began(self)
 
     def _storm(self) -> None:
         began_s = self.simulation.now
@@ -195,8 +214,13 @@ class _Run:
         simulation = self.simulation
         while simulation.now + TELL_EVERY_S < until_s:
             simulation.run_until(simulation.now + TELL_EVERY_S)
-            self._on_time(simulation.now)
+            self._told()
         simulation.run_until(until_s)
+        self._told()
+
+    def _told(self) -> None:
+        self._on_time(self.simulation.now)
+        self.observer.looked(self)
 
     def _calm(self) -> None:
         self.faults.end_all()
@@ -206,6 +230,7 @@ class _Run:
         self._wait_whole(WHOLE_WITHIN_S)
         self._wait_served(healed_s)
         self._wait_groups(healed_s)
+        self.observer.ending(self)
         self.workloads.stop()
         self._wait(lambda: self.workloads.drained, DRAIN_WITHIN_S, "a write was never answered")
         self._wait_whole(WHOLE_WITHIN_S)
@@ -242,7 +267,7 @@ class _Run:
 
     def _wait(self, condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
         def is_over() -> bool:
-            self._on_time(self.simulation.now)
+            self._told()
             return condition()
 
         if not self.simulation.run_until_true(is_over, within_s, LOOK_EVERY_S):
@@ -255,18 +280,20 @@ def run(
     *,
     timeline: IO[str] | None = None,
     on_time: Callable[[float], None] = lambda _: None,
+    observer: Observer | None = None,
 ) -> Outcome:
     """Plays a scenario in this process; `timeline`: an open text file for the whole story. `on_time` is told the
-    virtual time now and then: it changes nothing."""
+    virtual time now and then: it changes nothing. `observer` is told of the phases, and may act in them."""
     outcome = Outcome(scenario.seed)
     began_wall_s, began_cpu_s = time.perf_counter(), time.process_time()
     with ExitStack() as stack:
         simulation = stack.enter_context(Simulation(scenario.seed, timeline=timeline))
-        parts = _Run(scenario, simulation, timeline, on_time)
+        parts = Parts(scenario, simulation, timeline, on_time, observer or Observer())
         stack.enter_context(parts.logs.installed())
         stack.enter_context(parts.white_box.installed())
         try:
             parts.play(outcome)
+            parts.observer.over(parts)
         except SimulationFailed as error:
             outcome.error = str(error)
         verdicts, operations = parts.verdicts, parts.history.operations

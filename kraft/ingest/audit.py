@@ -33,7 +33,7 @@ from kraft.ingest.maintenance import data_path
 from kraft.ingest.model import AuditRow, Layout, PartitionKey, TableError, TableProperties
 from kraft.ingest.parquet import ParquetTable
 from kraft.ingest.partitioning import partition_columns
-from kraft.ingest.table_columns import ERROR
+from kraft.ingest.table_columns import ERROR, RAW
 from kraft.ingest.table_rows import WINDOW_BYTES, TableRows, Window, windows
 from kraft.ingest.tables import open_table
 from kraft.ingest.values.rows import RowMaker
@@ -49,6 +49,9 @@ MAX_NAMED = 100
 """Ranges of offsets, and sentences, that a report names of each kind; it counts all."""
 _READ_ATTEMPTS = 3
 """While a run folds audit rows together."""
+_RECORD_VALUE = "the value of the record"
+"""A column of the cluster's rows that no table has."""
+_OF_RECORDS = frozenset(COLUMN_NAMES) - {"value"}
 _NO_ROWS = pa.schema([("offset", pa.int64())])
 Offsets = npt.NDArray[np.int64]
 
@@ -404,7 +407,7 @@ class _Source:
         maker = RowMaker(self._layout, self._layout.schema)
         reader = SliceReader(self._view.client, part, columns=COLUMN_NAMES, loss=LossPolicy(advice=""))
         for batch in reader.batches():
-            yield maker.rows_of(batch)
+            yield maker.rows_of(batch).append_column(_RECORD_VALUE, batch.column("value"))
 
 
 class _ClusterRows:
@@ -527,7 +530,13 @@ class _PartitionAudit:
                 there = np.flatnonzero(known[places] == found)
                 columns = [name for name in self._columns if name in rows.schema.names]
                 one, other = rows.take(pa.array(there)), expected.take(pa.array(places[there]))
-                same[there] = ~differing(one.select(columns), other.select(columns))
+                wrong = differing(one.select(columns), other.select(columns))
+                if wrong.any() and ERROR in columns:
+                    of_records = [name for name in columns if name in _OF_RECORDS]
+                    wrong &= ~_keep_values(one, other) | differing(
+                        one.select(of_records), other.select(of_records)
+                    )
+                same[there] = ~wrong
             equal.append(same)
         if not offsets:
             return np.empty(0, np.int64), np.empty(0, np.bool_)
@@ -576,6 +585,14 @@ def differing(rows: pa.Table, expected: pa.Table) -> npt.NDArray[np.bool_]:
         if not one.equals(other):
             wrong |= _unequal(one, other)
     return wrong
+
+
+def _keep_values(rows: pa.Table, expected: pa.Table) -> npt.NDArray[np.bool_]:
+    """Which rows have an error and the whole value of their record. They are right, whether or not the value would fit
+    the table's columns of today: a run may have refused a field that the audit, which infers none, leaves out. Pure."""
+    equal = pc.fill_null(pc.equal(rows.column(RAW), expected.column(_RECORD_VALUE)), False)
+    kept: npt.NDArray[np.bool_] = pc.and_(rows.column(ERROR).is_valid(), equal).to_numpy()
+    return kept
 
 
 def _unequal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> npt.NDArray[np.bool_]:

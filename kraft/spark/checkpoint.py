@@ -3,10 +3,10 @@
     stream.option("startingOffsets", starting_offsets("/data/checkpoints/orders"))
 
 The old query must have ended. Give the new one a checkpointLocation of its own. A batch that the old one had planned
-but not finished is read again. The old query would have written it under its old number, so that sinks which remember
-the numbers of batches, as Spark's files and Delta do, would know it; the new query counts from 0 and cannot tell them.
-So run the old one to its end first, with `Trigger.AvailableNow`, where no row may be there twice; and give the new one
-a new folder (files) or another txnAppId (Delta), or its first batches are taken for written.
+but not finished is read again. Its sink may hold that batch already, where the query died between the two: the old
+query would have told it the same number, the new one counts from 0. A sink that remembers the numbers of batches knows
+its last one, which `written` takes; otherwise run the old query to its end first, with `Trigger.AvailableNow`. Give the
+new one a new folder (files) or another txnAppId (Delta), or its first batches are taken for written.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ _VERSION = "v1"
 _LINES_BEFORE_SOURCES = 2
 
 
-def starting_offsets(checkpoint: str | Path, *, source: int = 0) -> str:
+def starting_offsets(checkpoint: str | Path, *, source: int = 0, written: int | None = None) -> str:
     """The JSON for `startingOffsets` from a checkpoint folder of a query of format kafka.
 
     A checkpoint elsewhere than in a local folder is copied first: its `offsets` and `commits` are enough. `source` is
-    the place, from 0 on, of the Kafka source among the query's sources. Raises CheckpointError.
+    the place, from 0 on, of the Kafka source among the query's sources. `written` is the last batch that the sink
+    holds, if it knows (of Spark's files the highest number in their `_spark_metadata`); without it the last that the
+    query finished counts. Raises CheckpointError.
     """
     folder = Path(checkpoint)
     finished = _batches(folder / "commits")
@@ -33,14 +35,18 @@ def starting_offsets(checkpoint: str | Path, *, source: int = 0) -> str:
         raise CheckpointError(
             f"{folder} has no offsets: is it the checkpointLocation of a query that has run?"
         )
-    if not finished:
+    if written is None and not finished:
         raise CheckpointError(
             f"No batch of the query of {folder} ever ended: start the new one as the old one was."
         )
-    batch = max(finished)
+    batch = max(finished) if written is None else written
     if batch not in planned:
         raise CheckpointError(
             f"{folder} has no offsets of batch {batch}, its last: copy all of the folder `offsets`."
+        )
+    if finished and batch < max(finished):
+        raise CheckpointError(
+            f"The query of {folder} has finished batch {max(finished)}, so that its sink holds more than batch {batch}."
         )
     version, *lines = (folder / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
     sources = lines[_LINES_BEFORE_SOURCES - 1 :]

@@ -1,10 +1,11 @@
 """A small blocking Kafka client: who leads, which offsets there are, one fetch.
 
 Requests carry the leader epoch that the client knows (KIP-320). Knowledge of a partition never goes back to an older
-epoch, so a deposed leader is not believed. The client fetches stale metadata anew from another broker each time. Every
-wait is bounded (`retry.py`), most of all the first: until a broker has answered, the address may be wrong. A broker
-that throttles is left alone for the time that it asks for (KIP-219). One connection a broker; not for several threads.
-The planners in the driver and the slice reader in the executors call it.
+epoch, so a deposed leader is not believed. The client fetches stale metadata anew from another broker each time. With
+a rack, records come from the replica that the leader names (`near_replicas.py`). Every wait is bounded (`retry.py`),
+most of all the first: until a broker has answered, the address may be wrong. A broker that throttles is left alone for
+the time that it asks for (KIP-219). One connection a broker; not for several threads. The planners in the driver and
+the slice reader in the executors call it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from kraft.spark.errors import (
     UnknownTopicError,
     UnsupportedBrokerError,
 )
+from kraft.spark.near_replicas import NearReplicas
 from kraft.spark.retry import Attempts, RetryPolicy
 from kraft.spark.security import Security
 from partitions.topic_partition import TopicPartition
@@ -55,6 +57,8 @@ FETCH_MAX_WAIT_MS = 500
 FETCH_MIN_BYTES = 1
 _READ_COMMITTED = 1
 _MIN_TIMEOUT_S = 0.05
+DEFAULT_METADATA_MAX_AGE_S = 300.0
+"""Kafka's default of metadata.max.age.ms."""
 
 R = TypeVar("R", bound=Message)
 
@@ -106,11 +110,15 @@ class ClusterClient:
         policy: RetryPolicy,
         read_committed: bool = False,
         security: Security = Security(),  # noqa: B008  # immutable
+        rack: str = "",
+        metadata_max_age_s: float = DEFAULT_METADATA_MAX_AGE_S,
     ) -> None:
         self.policy = policy
+        self._near = NearReplicas(rack, metadata_max_age_s)
         self.cluster_id: str | None = None
         """As the last broker that was asked for topics named it."""
         self._tls = security.context()
+        self._credentials = security.credentials
         self._isolation_level = _READ_COMMITTED if read_committed else 0
         self._answered = False
         """Whether any broker ever did."""
@@ -380,11 +388,11 @@ class ClusterClient:
         last_fetched_epoch: int,
         max_bytes: int,
     ) -> PartitionData:
-        """One attempt to read from the leader, from `offset` on.
+        """One attempt to read from `offset` on: from the leader, or the replica in our rack that it names.
 
         `last_fetched_epoch` is the leader epoch of the batch before `offset` (-1: not known). The
-        answer has the code NONE or OFFSET_OUT_OF_RANGE and may lack records. Raises TransientError,
-        RequestFailedError.
+        answer has the code NONE or OFFSET_OUT_OF_RANGE and may lack records; what it says is gone, its
+        leader said. Raises TransientError, RequestFailedError.
         """
         leader = self.leader(partition)
         if self._topics[partition.topic].topic_id != topic_id:
@@ -408,20 +416,60 @@ class ClusterClient:
             isolation_level=self._isolation_level,
             topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[entry])],
         )
+        replica = self._near.replica_of(partition, self.policy.clock())
+        if replica is None:
+            request.rack_id = self._near.rack_to_tell(self.policy.clock())
+            data = self._fetch_from_leader(leader.broker_id, partition, request)
+            if data.preferred_read_replica < 0:
+                return data
+            replica = data.preferred_read_replica
+            self._near.named(partition, replica, self.policy.clock())
+        near = self._fetch_nearby(replica, partition, request)
+        if near is not None:
+            return near
+        request.rack_id = ""
+        return self._fetch_from_leader(leader.broker_id, partition, request)
+
+    def _fetch_from_leader(
+        self, broker_id: int, partition: TopicPartition, request: FetchRequest
+    ) -> PartitionData:
         try:
-            response = self._call(self._brokers[leader.broker_id], request, FetchResponse)
+            response = self._call(self._brokers[broker_id], request, FetchResponse)
         except (OSError, ProtocolError) as error:
-            raise self._unreachable(leader.broker_id, [partition], error) from error
+            raise self._unreachable(broker_id, [partition], error) from error
+        data = _only_partition(response, request)
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if data is None else ErrorCode.of(data.error_code)
         if response.error_code:
-            raise self._refused(partition, "fetch", ErrorCode.of(response.error_code))
-        for topic in response.responses:
-            for data in topic.partitions:
-                if topic.topic_id == topic_id and data.partition_index == partition.partition:
-                    code = ErrorCode.of(data.error_code)
-                    if code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
-                        raise self._refused(partition, "fetch", code)
-                    return data
-        raise self._refused(partition, "fetch", ErrorCode.UNKNOWN_SERVER_ERROR)
+            code = ErrorCode.of(response.error_code)
+        if data is None or code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            raise self._refused(partition, "fetch", code)
+        return data
+
+    def _fetch_nearby(
+        self, broker_id: int, partition: TopicPartition, request: FetchRequest
+    ) -> PartitionData | None:
+        """What the replica has; None if that is not simply records, which is for the leader to judge."""
+        address = self._brokers.get(broker_id)
+        if address is None:  # not in what was last heard of the cluster
+            self._near.failed(partition)
+            return None
+        try:
+            response = self._call(address, request, FetchResponse)
+        except (OSError, ProtocolError):
+            self._near.unreachable(broker_id, self.policy.clock())
+            return None
+        data = _only_partition(response, request)
+        if (
+            data is None
+            or response.error_code
+            or data.error_code
+            or data.diverging_epoch is not None
+            or data.log_start_offset > request.topics[0].partitions[0].fetch_offset
+            or not data.records
+        ):
+            self._near.failed(partition)
+            return None
+        return data
 
     def polls(
         self, wanted: Mapping[TopicPartition, tuple[bytes, int]], max_wait_ms: int
@@ -496,7 +544,7 @@ class ClusterClient:
             if connection is None:
                 connection = self._connections[address] = self._connect(address, timeout_s)
             response = connection.call(request, answer)
-        except (OSError, ProtocolError):
+        except (OSError, ProtocolError, ConnectorError):
             self._connections.pop(address, None)
             if connection is not None:
                 connection.close()
@@ -518,6 +566,8 @@ class ClusterClient:
             connect_timeout_s=min(policy.connect_timeout_s, limit_s),
             request_timeout_s=min(policy.request_timeout_s, limit_s),
             tls=self._tls,
+            credentials=self._credentials,
+            clock=policy.clock,
         )
 
     def _wait_while_muted(self, address: BrokerAddress) -> None:
@@ -546,6 +596,16 @@ class ClusterClient:
         if not code.retriable:
             raise RequestFailedError(sentence)
         return self._failed(partition, ClusterUnavailableError(sentence))
+
+
+def _only_partition(response: FetchResponse, request: FetchRequest) -> PartitionData | None:
+    """The answer about the one partition that was asked for."""
+    (asked,) = request.topics
+    for topic in response.responses:
+        for data in topic.partitions:
+            if topic.topic_id == asked.topic_id and data.partition_index == asked.partitions[0].partition:
+                return data
+    return None
 
 
 def _topic_error(topic: MetadataResponseTopic) -> Exception:

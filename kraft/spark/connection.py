@@ -1,20 +1,22 @@
 """One blocking connection to one broker: a request, its answer.
 
 An answer belongs to its request (correlation id) and is bounded in size. Both sides agree on the version: the first
-exchange is ApiVersions, and `call` uses the highest version that both know. After any OSError or ProtocolError the
-connection is of no use any more; its owner, `client.py`, closes it.
+exchange is ApiVersions, and `call` uses the highest version that both know. With credentials the connection then says
+who it is (`authentication.py`), and again before the session that the broker grants is over (KIP-368). After any
+OSError, ProtocolError or AuthenticationError the connection is of no use any more; its owner, `client.py`, closes it.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from kraft.protocol import (
     FRAME_LENGTH_BYTES,
-    SUPPORTED,
     ApiKey,
     ErrorCode,
     Message,
@@ -24,7 +26,10 @@ from kraft.protocol import (
     decode_response_header,
     encode_request_frame,
 )
+from kraft.protocol.api import SPOKEN
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kraft.security.mechanisms import Credentials
+from kraft.spark.authentication import authenticate
 from kraft.spark.errors import UnsupportedBrokerError
 
 MAX_RESPONSE_BYTES = 512 << 20
@@ -39,6 +44,8 @@ _FIRST_USABLE_VERSION = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: 3,  # asked by consumers (KIP-320)
     ApiKey.FIND_COORDINATOR: 4,  # a list of keys (KIP-699)
 }
+_RENEWED_AFTER = 0.9
+"""Of a session's time; Kafka's clients take 0.85 to 0.95."""
 
 R = TypeVar("R", bound=Message)
 
@@ -54,7 +61,10 @@ class BrokerAddress(NamedTuple):
 
 
 class BlockingConnection:
-    """Opens on construction; raises OSError, ProtocolError, or UnsupportedBrokerError."""
+    """Opens on construction; raises OSError, ProtocolError, UnsupportedBrokerError, or AuthenticationError.
+
+    `clock` tells seconds; by it the session of `credentials` runs out.
+    """
 
     def __init__(
         self,
@@ -64,8 +74,14 @@ class BlockingConnection:
         connect_timeout_s: float,
         request_timeout_s: float,
         tls: ssl.SSLContext | None = None,
+        credentials: Credentials | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.address = address
+        self._credentials = credentials
+        self._clock = clock
+        self._authenticate_at: float | None = None
+        """When, by the clock, the session is renewed; None: never."""
         self._client_id = client_id
         self._correlation_id = 0
         self._sent: tuple[Message, int]
@@ -77,6 +93,7 @@ class BlockingConnection:
             if tls is not None:
                 self._socket = tls.wrap_socket(self._socket, server_hostname=address.host)
             self._learn_versions()
+            self._authenticate()
         except BaseException:
             self._socket.close()
             raise
@@ -104,9 +121,10 @@ class BlockingConnection:
         """Sends `request` and waits for its answer, of the class `answer`.
 
         The request timeout bounds every wait for bytes, not the whole answer. Raises OSError,
-        ProtocolError, or UnsupportedBrokerError if no version is common.
+        ProtocolError, UnsupportedBrokerError if no version is common, or AuthenticationError.
         """
-        return self._exchange(request, self._version_of(request.API_KEY), answer)
+        self._renew_session()
+        return self._call_at_once(request, answer)
 
     def fileno(self) -> int:
         """For waiting, with others, until `receive` has something to read."""
@@ -114,6 +132,7 @@ class BlockingConnection:
 
     def send(self, request: Message) -> None:
         """The first half of `call`; `receive` is the second. One request at a time."""
+        self._renew_session()
         self._send(request, self._version_of(request.API_KEY))
 
     def receive(self, answer: type[R]) -> R:
@@ -169,14 +188,30 @@ class BlockingConnection:
             )
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
+    def _renew_session(self) -> None:
+        if self._authenticate_at is not None and self._clock() >= self._authenticate_at:
+            self._authenticate()
+
+    def _authenticate(self) -> None:
+        if self._credentials is None:
+            return
+        lifetime_s = authenticate(self._call_at_once, self.address, self._credentials)
+        self._authenticate_at = None if lifetime_s is None else self._clock() + lifetime_s * _RENEWED_AFTER
+
+    def _call_at_once(self, request: Message, answer: type[R]) -> R:
+        return self._exchange(request, self._version_of(request.API_KEY), answer)
+
     def _version_of(self, api_key: ApiKey) -> int:
-        ours = SUPPORTED[api_key]
+        ours = SPOKEN[api_key].versions
         first = max(ours[0], _FIRST_USABLE_VERSION.get(api_key, 0))
         theirs = self._versions.get(api_key)
         if theirs is None or theirs[1] < first or theirs[0] > ours[-1]:
             offer = "does not offer it" if theirs is None else f"offers {theirs[0]} to {theirs[1]}"
+            advice = "Use a broker of Kafka 3.1 or later."
+            if api_key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+                advice = "Where brokers have no SASL, kafka.security.protocol is PLAINTEXT or SSL."
             raise UnsupportedBrokerError(
                 f"The connector needs {api_name(api_key)} in a version from {first} to {ours[-1]},"
-                f" and the broker {self.address} {offer}. Use a broker of Kafka 3.1 or later."
+                f" and the broker {self.address} {offer}. {advice}"
             )
         return min(ours[-1], theirs[1])

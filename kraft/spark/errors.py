@@ -27,6 +27,10 @@ class RequestFailedError(ConnectorError):
     """A broker refused a request for a reason that trying again does not change."""
 
 
+class AuthenticationError(RequestFailedError):
+    """A broker does not take the job for who it says it is, or is itself not who it should be."""
+
+
 class UnknownTopicError(RequestFailedError):
     """The brokers do not know the topic, or the partition."""
 

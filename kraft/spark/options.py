@@ -55,8 +55,12 @@ _OPTIONS = (
     "kafkaConsumer.pollTimeoutMs",
     "groupIdPrefix",
     "kafka.client.id",
+    "kafka.client.rack",
+    "kafka.metadata.max.age.ms",
     "kafka.isolation.level",
     "kafka.security.protocol",
+    "kafka.sasl.mechanism",
+    "kafka.sasl.jaas.config",
 )
 _KNOWN = frozenset(name.lower() for name in _OPTIONS)
 _CLIENT_PREFIX = "kafka."
@@ -122,11 +126,20 @@ class ReadOptions:
     poll_timeout_ms: int | None
     """How long an executor waits for records without progress; None: the policy's budget."""
     client_id: str
+    rack: str
+    """Where the job runs, for the brokers to name replicas nearby; empty: nowhere in particular."""
+    metadata_max_age_ms: int | None
+    """After so long a leader is asked again which replica is near; None: the client's default."""
     group_id_for_lag: str | None
     """The group that a stream reports its offsets to."""
     security: Security
     path: tuple[str, ...] = ()
     """Data directories of stopped brokers to read instead of a cluster; `bootstrap` is empty then."""
+
+
+def known_options() -> tuple[str, ...]:
+    """The names, but for those of kafka.ssl; others that begin with kafka. are taken and have no effect."""
+    return _OPTIONS
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
@@ -162,6 +175,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = False) -
         retry_interval_ms=_whole_number(options, "fetchOffset.retryIntervalMs", at_least=0),
         poll_timeout_ms=_whole_number(options, "kafkaConsumer.pollTimeoutMs", at_least=1),
         client_id=options.get("kafka.client.id") or DEFAULT_CLIENT_ID,
+        rack=options.get("kafka.client.rack", "").strip(),
+        metadata_max_age_ms=_whole_number(options, "kafka.metadata.max.age.ms", at_least=0),
         group_id_for_lag=options.get("groupidforlag", "").strip() or None,
         security=parse_security(options),
     )
@@ -207,7 +222,7 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
 def check_names(options: Mapping[str, str]) -> None:
     """Refuses what is unknown, and what would change the result and is not done. Raises OptionError.
 
-    `options` have lower-case names. `security.py` has a word in those of encryption.
+    `options` have lower-case names. `security.py` has a word in those of security.
     """
     for name in options:
         if name in _KNOWN:

@@ -124,14 +124,17 @@ def split(
 
 
 def wanted_topics(client: LogSource, options: ReadOptions) -> dict[str, TopicMetadata]:
-    """The topics of `subscribe` and `assign`, all there, or those that `subscribePattern` matches, perhaps none."""
+    """The topics of `subscribe` and `assign`, all there, or those in whose names `subscribePattern` is found, if any.
+
+    As in Spark's own source a part of the name is enough; `^` and `$` hold it to the whole.
+    """
     if options.pattern is None:
         names = options.topics or [partition.topic for partition in options.partitions or ()]
         return client.topics(names)
     return {
         name: topic
         for name, topic in client.topics(None).items()
-        if options.pattern.fullmatch(name) and not topic.is_internal
+        if options.pattern.search(name) and not topic.is_internal
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from kraft.spark.client import ClusterClient
+from kraft.spark.client import DEFAULT_METADATA_MAX_AGE_S, ClusterClient
 from kraft.spark.data_loss import LossPolicy
 from kraft.spark.options import ReadOptions
 from kraft.spark.quiet import hide_broken_pipes
@@ -43,10 +43,13 @@ def slice_client(options: ReadOptions) -> ClusterClient:
 
 
 def _client(options: ReadOptions, policy: RetryPolicy) -> ClusterClient:
+    max_age_ms = options.metadata_max_age_ms
     return ClusterClient(
         options.bootstrap,
         client_id=options.client_id,
         policy=policy,
         read_committed=options.read_committed,
         security=options.security,
+        rack=options.rack,
+        metadata_max_age_s=DEFAULT_METADATA_MAX_AGE_S if max_age_ms is None else max_age_ms / 1000,
     )

@@ -1,8 +1,9 @@
-"""Encryption: `kafka.security.protocol=SSL` with PEM files or texts, for our own client and for librdkafka.
+"""`kafka.security.protocol`: encryption with PEM files or texts, and SASL, for our own client and for librdkafka.
 
 Names are Kafka's. Files are read on every machine where a driver or an executor runs. Secrets are in no text that this
-module makes: not in a repr, not in an error. Authentication (SASL) is not there yet, JKS and PKCS12 stores never: PEM
-says the same. `options.py` and `write_options.py` read it from the options, `connection.py` and `writer.py` use it.
+module makes: not in a repr, not in an error. JKS and PKCS12 stores are not read: PEM says the same. Of SASL there are
+PLAIN and SCRAM, with name and password in `kafka.sasl.jaas.config`. `options.py` and `write_options.py` read it from
+the options, `connection.py` and `writer.py` use it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from kraft.security.jaas import JaasError, parse_jaas
+from kraft.security.mechanisms import MECHANISMS, PLAIN, Credentials
 from kraft.spark.errors import OptionError
 
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISM = "kafka.sasl.mechanism"
+_JAAS = "kafka.sasl.jaas.config"
+_PACKAGE = "org.apache.kafka.common.security."
+_LOGIN_MODULES = {"plain.PlainLoginModule": "PLAIN", "scram.ScramLoginModule": "SCRAM"}
+_JAAS_FORM = f'{_PACKAGE}scram.ScramLoginModule required username="…" password="…";'
 _PREFIX = "kafka.ssl."
 _STORE_TYPES = ("kafka.ssl.truststore.type", "kafka.ssl.keystore.type")
 _KNOWN = frozenset(
@@ -49,6 +58,8 @@ class Security:
     password: str | None = field(default=None, repr=False)
     """Of the private key: secret."""
     check_host_name: bool = True
+    credentials: Credentials | None = None
+    """Of SASL; None: connections do not say who they are."""
 
     def context(self) -> ssl.SSLContext | None:
         """What a connection is wrapped with; None: nothing. Raises OptionError."""
@@ -85,19 +96,26 @@ class Security:
 
     def producer_properties(self) -> dict[str, str]:
         """The same for librdkafka."""
-        if not self.encrypted:
-            return {}
-        given = {
-            "security.protocol": "SSL",
-            "ssl.ca.location": self.trusted_file,
-            "ssl.ca.pem": self.trusted,
-            "ssl.certificate.location": self.identity_file,
-            "ssl.key.location": self.identity_file,
-            "ssl.certificate.pem": self.identity,
-            "ssl.key.pem": self.identity,
-            "ssl.key.password": self.password,
-            "ssl.endpoint.identification.algorithm": "https" if self.check_host_name else "none",
-        }
+        sasl = self.credentials
+        protocol = ("SASL_" if sasl else "") + ("SSL" if self.encrypted else "PLAINTEXT")
+        given: dict[str, str | None] = {"security.protocol": protocol}
+        if sasl is not None:
+            given |= {
+                "sasl.mechanism": sasl.mechanism,
+                "sasl.username": sasl.username,
+                "sasl.password": sasl.password,
+            }
+        if self.encrypted:
+            given |= {
+                "ssl.ca.location": self.trusted_file,
+                "ssl.ca.pem": self.trusted,
+                "ssl.certificate.location": self.identity_file,
+                "ssl.key.location": self.identity_file,
+                "ssl.certificate.pem": self.identity,
+                "ssl.key.pem": self.identity,
+                "ssl.key.password": self.password,
+                "ssl.endpoint.identification.algorithm": "https" if self.check_host_name else "none",
+            }
         return {name: value for name, value in given.items() if value is not None}
 
 
@@ -109,19 +127,21 @@ def _reason(error: Exception) -> str:
 def parse_security(options: Mapping[str, str]) -> Security:
     """From options with lower-case names. Raises OptionError, which shows no value."""
     protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
-    if protocol not in ("PLAINTEXT", "SSL") or any(name.startswith("kafka.sasl.") for name in options):
-        raise OptionError(
-            "kafka.security.protocol can be PLAINTEXT or SSL; authentication by SASL is not supported: give the"
-            " job a certificate (kafka.ssl.keystore.…) instead."
-        )
+    if protocol not in _PROTOCOLS:
+        raise OptionError(f"kafka.security.protocol must be one of {', '.join(_PROTOCOLS)}.")
     for name in options:
         if name.startswith(_PREFIX) and name not in _KNOWN:
             reason = (
                 _PEM_ONLY if name.endswith("store.password") else f"those are {', '.join(sorted(_KNOWN))}"
             )
             raise OptionError(f"Option {name} is not supported: {reason}.")
-    if protocol == "PLAINTEXT":
-        return Security()
+    if _JAAS in options and "kafka.security.protocol" not in options:
+        raise OptionError(
+            f"{_JAAS} is given: set kafka.security.protocol to SASL_SSL or SASL_PLAINTEXT, too."
+        )
+    credentials = _credentials(options) if protocol.startswith("SASL_") else None
+    if not protocol.endswith("SSL"):
+        return Security(credentials=credentials)
     _check_pem(options)
     identity, password = _identity(options), options.get("kafka.ssl.key.password")
     algorithm = options.get("kafka.ssl.endpoint.identification.algorithm", "https").strip().lower()
@@ -135,7 +155,36 @@ def parse_security(options: Mapping[str, str]) -> Security:
         identity=identity,
         password=password,
         check_host_name=algorithm == "https",
+        credentials=credentials,
     )
+
+
+def _credentials(options: Mapping[str, str]) -> Credentials:
+    """Who the job is, from the options of SASL; what they say and is not done is refused."""
+    mechanism = options.get(_MECHANISM, "").strip().upper()
+    if mechanism not in MECHANISMS:
+        raise OptionError(
+            f"{_MECHANISM} must be one of {', '.join(MECHANISMS)} (Kafka's default, GSSAPI, is not supported)."
+        )
+    try:
+        module = parse_jaas(options.get(_JAAS, ""))
+    except JaasError as error:
+        raise OptionError(f"{_JAAS} is no login module ({error}): write {_JAAS_FORM}") from None
+    # Also the names that platforms give to their copies of Kafka's classes.
+    kind = next(
+        (kind for name, kind in _LOGIN_MODULES.items() if module.name.endswith(_PACKAGE + name)), None
+    )
+    if kind is None or not mechanism.startswith(kind):
+        fitting = "plain.PlainLoginModule" if mechanism == PLAIN else "scram.ScramLoginModule"
+        raise OptionError(f"{_JAAS} must name {_PACKAGE}{fitting} for {_MECHANISM} {mechanism}.")
+    if "tokenauth" in module.options:
+        raise OptionError(
+            f"{_JAAS}: delegation tokens (tokenauth) are not supported: give name and password."
+        )
+    for name in ("username", "password"):
+        if not module.options.get(name):
+            raise OptionError(f"{_JAAS} has no {name}: it must be like {_JAAS_FORM}")
+    return Credentials(mechanism, module.options["username"], module.options["password"])
 
 
 def _check_pem(options: Mapping[str, str]) -> None:

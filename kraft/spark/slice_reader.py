@@ -1,4 +1,4 @@
-"""Reads one slice of one partition from its leader, also when another broker leads by then.
+"""Reads one slice of one partition from its leader or a replica nearby, also when another broker leads by then.
 
 It yields every record of the slice exactly once, or raises: retention or truncation below the planned end, and a topic
 that was replaced, are errors, or warnings where the reader asked for that (`data_loss.py`), and never a silent gap. It

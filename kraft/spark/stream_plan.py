@@ -25,6 +25,7 @@ from kraft.spark.plan import (
     wanted_partitions,
     wanted_topics,
 )
+from kraft.spark.retry import Attempts
 from kraft.spark.sampling import bytes_per_offset
 from kraft.spark.slice_reader import PartitionSlice
 from kraft.spark.stream_offsets import Position, StreamOffset, TopicPositions
@@ -147,6 +148,7 @@ class StreamPlanner:
         ListOffsets and OffsetForLeaderEpoch name topics, not ids: one that was created anew since it was described
         answers for its predecessor. So what is odd counts only once the topics are known to be the same.
         """
+        attempts = Attempts(self._client.policy)
         while True:
             topics = self._current_topics(start)
             try:
@@ -156,6 +158,11 @@ class StreamPlanner:
                 replaced = [name for name, topic in topics.items() if self._is_replaced(name, topic.topic_id)]
                 if not replaced:
                     raise
+                # Brokers learn of it one after the other.
+                fact = (
+                    f"Topic {replaced[0]} is deleted and created anew again and again. {_read_so_far(start)}"
+                )
+                attempts.wait_or_raise(TopicChangedError(fact))
                 self._topics_since = float("-inf")
                 if self._frozen is not None:
                     self._frozen = {

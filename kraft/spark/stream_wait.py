@@ -15,7 +15,7 @@ from kraft.protocol import ProtocolError
 from kraft.protocol.fetch import FetchRequest, FetchResponse
 from kraft.spark.client import ClusterClient
 from kraft.spark.connection import BlockingConnection
-from kraft.spark.errors import UnsupportedBrokerError
+from kraft.spark.errors import ConnectorError
 from partitions.topic_partition import TopicPartition
 
 MAX_WAIT_MS = 500
@@ -74,7 +74,7 @@ class NewsWatch:
             if connection is None:
                 connection = self._client.connect(broker_id)
             connection.send(request)
-        except (OSError, ProtocolError, UnsupportedBrokerError):
+        except (OSError, ProtocolError, ConnectorError):
             if connection is not None:
                 connection.close()
             return

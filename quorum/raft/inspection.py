@@ -54,12 +54,14 @@ class NoMetadataError(Exception):
 
 class StoredEntry(NamedTuple):
     """One entry of a journal. `data` is the proposal; None for a leader's barrier. `synced` is the offset
-    through which the journal was durable when it was written, 0 if it does not say."""
+    through which the journal was durable when it was written, 0 if it does not say. `timestamp_ms`: when this voter
+    wrote it."""
 
     offset: int
     epoch: int
     data: bytes | None
     synced: int = NOTHING_SYNCED
+    timestamp_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def _parse(path: str, data: bytes, follows: tuple[int, int] | None) -> list[Stor
             follows = offset, epoch
             is_proposal = command.startswith(PROPOSAL)
             proposal = command[len(PROPOSAL) :] if is_proposal else None
-            entries.append(StoredEntry(offset, epoch, proposal, synced))
+            entries.append(StoredEntry(offset, epoch, proposal, synced, header.max_timestamp))
     except CorruptBatchError as error:
         raise SegmentDamageError(path, max(error.position, position), _reason(error), entries) from error
     except JournalDamagedError as error:

@@ -1,4 +1,4 @@
-"""README.md as a newcomer types it: every command and every program in it, in order, in one clean folder.
+"""README.md as a newcomer types it, and what goes on in `GO_ON`: every command and program, in order, in one folder.
 
 Left out are the installation and `scripts/*`. Campaigns are cut to one seed. Commands in the prose are asked for their
 help. Where something listens on the ports that the README names, others take their place.
@@ -24,6 +24,8 @@ from tests.unit.config.test_config import KAFKA_SAMPLE
 pytestmark = pytest.mark.timeout(600)
 
 BLOCK_TIMEOUT_S = 240.0
+GO_ON = ("kraft/spark/README.md", "kraft/cli/README.md")
+"""What is read after README.md; of the first the programs that stand alone."""
 NODES = 3
 PORT = 9092
 LEFT_OUT = ("pip install ", "scripts/")
@@ -138,8 +140,8 @@ def test_everything_in_the_readme_runs_as_it_stands(newcomer: Newcomer) -> None:
     import pyarrow.parquet as parquet
 
     programs = []
-    readme = (ROOT / "README.md").read_text()
-    for block in blocks(readme):
+    texts = [(ROOT / name).read_text() for name in ("README.md", *GO_ON)]
+    for block in (block for text in texts for block in blocks(text)):
         if block.language == "text":
             assert missing_line(block.text, newcomer.printed) is None, newcomer.printed
             continue
@@ -147,19 +149,21 @@ def test_everything_in_the_readme_runs_as_it_stands(newcomer: Newcomer) -> None:
         newcomer.run(block)
         if block.language == "python":
             programs.append(newcomer.printed)
-    for command in sorted(set(re.findall(r"`(kraft [a-z][a-z -]*)`", readme))):
+    for command in sorted({name for text in texts for name in re.findall(r"`(kraft [a-z][a-z -]*)`", text)}):
         newcomer.run(Block("sh", f"{command} --help"))
-    consumed, _, copied, _ = programs
+    consumed, _, _, copied = programs
     assert len(consumed.splitlines()) == 10
-    # Three times a thousand lines, and what the client produced.
-    assert parquet.read_table(newcomer.folder / "events.parquet", columns=["value"]).num_rows == 3001
-    assert copied.splitlines()[-1] == "3001 records copied"
+    # A thousand lines, and what the client produced; then a thousand more.
+    assert parquet.read_table(newcomer.folder / "events.parquet", columns=["value"]).num_rows == 1001
+    assert copied.splitlines()[-1] == "2001 records copied"
 
 
-def test_what_the_readme_links_to_is_there() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text())
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+@pytest.mark.parametrize("name", ["README.md", *GO_ON, "kraft/ingest/README.md", "examples/README.md"])
+def test_what_is_linked_to_is_there(name: str) -> None:
+    readme = ROOT / name
+    links = re.findall(r"\]\(([^)]+)\)", readme.read_text())
+    assert links or name != "README.md"
+    assert [link for link in links if not (readme.parent / link).exists()] == []
 
 
 def test_what_is_left_out_and_what_is_cut() -> None:

@@ -28,6 +28,7 @@ from kraft.spark.session import local_session
 from tests.support import odd_topics
 from tests.support.fake_broker import FakeCluster, FakePartition
 from tests.support.odd_topics import Row
+from tests.support.sasl_server import SaslUsers
 from tests.support.stored_logs import DATA, LEADER_EPOCHS, closed_directory, records_of
 from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
 
@@ -44,8 +45,19 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_session("test", **QUICK_START, **{"spark.sql.shuffle.partitions": "2"})
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the history server would show."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="module")
+def spark(event_log: Path) -> Iterator[SparkSession]:
+    events = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": event_log.as_uri(),
+    }
+    session = local_session("test", **QUICK_START, **events, **{"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
 
@@ -342,39 +354,32 @@ def as_row(row: Any) -> Row:
 
 
 def test_every_odd_record_is_the_one_that_librdkafka_reads(spark: SparkSession, tmp_path: Path) -> None:
-    """Byte for byte, in a batch and in a stream of many micro-batches, committed records or all."""
-    columns = (
-        "topic",
-        "partition",
-        "offset",
-        "key",
-        "value",
-        "unix_millis(timestamp) at",
-        "timestampType",
-        "headers",
-    )
+    """Byte for byte: all records in a batch, the committed ones in a stream of some micro-batches."""
+    time_ms = "unix_millis(timestamp) at"
+    columns = ("topic", "partition", "offset", "key", "value", time_ms, "timestampType", "headers")
     with threaded_cluster(1, odd_topics.SETTINGS) as running:
         odd_topics.make_odd_topics(running)
         topics = [name for name in running.admin.list_topics(timeout=30).topics if name.startswith("odd-")]
-        given = {
+        options = {
             "kafka.bootstrap.servers": running.bootstrap,
             "subscribePattern": odd_topics.PATTERN,
-            "startingOffsets": "earliest",
             "includeHeaders": "true",
         }
-        for level in ("read_uncommitted", "read_committed"):
-            wanted = odd_topics.read(running, topics, level)
-            options = {**given, "kafka.isolation.level": level}
-            batch = spark.read.format("kraft").options(**options).load().selectExpr(*columns)
-            assert sorted((as_row(row) for row in batch.collect()), key=lambda row: row[:3]) == wanted
-            frame = spark.readStream.format("kraft").options(**options, maxOffsetsPerTrigger="700").load()
-            writer = frame.selectExpr(*columns).writeStream.format("memory").queryName(level)
-            writer = writer.option("checkpointLocation", str(tmp_path / level))
-            query = writer.trigger(availableNow=True).start()
-            assert query.awaitTermination(150)
-            rows = spark.table(level).collect()
-            assert len(query.recentProgress) > 2
-            assert sorted((as_row(row) for row in rows), key=lambda row: row[:3]) == wanted
+        batch = spark.read.format("kraft").options(**options).load().selectExpr(*columns)
+        found = sorted((as_row(row) for row in batch.collect()), key=lambda row: row[:3])
+        assert found == odd_topics.read(running, topics)
+        options |= {
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "1500",
+            "kafka.isolation.level": "read_committed",
+        }
+        frame = spark.readStream.format("kraft").options(**options).load().selectExpr(*columns)
+        writer = frame.writeStream.format("memory").queryName("odd")
+        query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        assert query.awaitTermination(150)
+        assert len(query.recentProgress) > 1
+        found = sorted((as_row(row) for row in spark.table("odd").collect()), key=lambda row: row[:3])
+        assert found == odd_topics.read(running, topics, "read_committed")
 
 
 def test_writes_that_cannot_be_are_refused_before_a_task_starts(
@@ -404,6 +409,55 @@ def test_mistakes_reach_the_user_as_sentences(
 ) -> None:
     with pytest.raises(PySparkException, match=sentence):
         read(spark, cluster, **options).count()
+
+
+LOGIN = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    ' username="alice" password="hunter2";',
+}
+
+
+def test_credentials_serve_reads_streams_and_writes_and_are_shown_nowhere(
+    spark: SparkSession, event_log: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Plans in all forms, a query's progress, errors, standard streams, and all that the history server knows."""
+    users = SaslUsers({"alice": "hunter2"})
+    texts = []
+    with FakeCluster(brokers=1, sasl=users) as cluster:
+        cluster.create_topic("orders")
+        numbers = spark.range(5).selectExpr("cast(id as string) value")
+        target = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": "orders"}
+        numbers.write.format("kraft").options(**target, **LOGIN).mode("append").save()
+        frame = read(spark, cluster, **LOGIN)
+        assert sorted(int(row.value) for row in frame.collect()) == list(range(5))
+        rows = stream(spark, cluster, **LOGIN)
+        writer = rows.select("value").writeStream.format("kraft").options(**target, **LOGIN)
+        query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+        assert len(cluster.topics["orders"].partitions[0].batches) > 1
+        for mode in ("extended", "codegen", "cost", "formatted"):
+            frame.explain(mode=mode)
+        rows.explain(extended=True)
+        query.explain(extended=True)
+        named = ", ".join(f"'{name}' '{text}'" for name, text in LOGIN.items())
+        spark.sql(f"""explain extended create temporary view orders using kraft options
+            ('kafka.bootstrap.servers' '{cluster.bootstrap}', subscribe 'orders', {named})""").show(
+            truncate=False
+        )
+        users.passwords["alice"] = "another"
+        with pytest.raises(
+            PySparkException, match=r"by SCRAM-SHA-512: SASL_AUTHENTICATION_FAILED\."
+        ) as refused:
+            read(spark, cluster, **LOGIN).count()
+        texts += [str(refused.value), str([progress.json for progress in query.recentProgress])]
+    printed = capfd.readouterr()
+    assert "Physical Plan" in printed.out
+    events = "".join(path.read_text() for path in event_log.rglob("events*"))
+    assert "SparkListenerSQLExecutionStart" in events
+    for text in (*texts, *printed, events):
+        assert "hunter2" not in text
 
 
 def test_lost_records_fail_the_job(spark: SparkSession, cluster: FakeCluster) -> None:

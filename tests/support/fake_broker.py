@@ -1,13 +1,15 @@
 """A cluster of threaded brokers that serves batches from memory, for readers: no log, no replication.
 
 `FakeCluster` listens on one loopback port a broker and answers ApiVersions, Metadata, ListOffsets,
-OffsetForLeaderEpoch and Fetch by Kafka's rules (leader, leader epoch, topic id, offset range). Tests move leaders, stop
-brokers, cut logs, and script errors; `requests` tells what was asked.
+OffsetForLeaderEpoch, Fetch, InitProducerId and Produce by Kafka's rules (leader, leader epoch, topic id, offset range).
+Tests move leaders, stop brokers, cut logs, and script errors; `requests` tells what was asked. With `sasl` connections
+must say who they are before anything else, and are closed when a session has ended (`sasl_server.py`).
 """
 
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ from kraft.protocol import (
     decode_request_header,
     encode_response_frame,
 )
+from kraft.protocol.api import OF_CLIENTS
 from kraft.protocol.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -31,7 +34,17 @@ from kraft.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
-from kraft.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
+from kraft.protocol.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kraft.protocol.schemas.api_versions import (
+    UNSUPPORTED_VERSION_ANSWER_VERSION,
+    ApiVersion,
+    ApiVersionsResponse,
+)
 from kraft.protocol.schemas.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -57,8 +70,16 @@ from kraft.protocol.schemas.offsets import (
     OffsetForLeaderTopicResult,
 )
 from kraft.protocol.schemas.offsets import EpochEndOffset as EpochEnd
-from partitions.records.batch import parse_header
+from kraft.protocol.schemas.producers import InitProducerIdRequest, InitProducerIdResponse
+from kraft.protocol.schemas.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from partitions.records.batch import parse_header, stamp
 from partitions.records.builder import RecordTuple, build_batch
+from tests.support.sasl_server import Refused, SaslStage, SaslUsers
 
 Hook = Callable[[int, Message], ErrorCode | None]
 """Broker id and request; an error makes every partition of the answer fail with it."""
@@ -78,6 +99,10 @@ class FakePartition:
     """None: the high watermark."""
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     """Producer id, first offset and offset of the marker of each aborted transaction."""
+    near: dict[str, int] = field(default_factory=dict)
+    """By rack the follower that the leader sends readers to."""
+    follower_ends: dict[int, int] = field(default_factory=dict)
+    """What a follower has, where it lags."""
 
     @property
     def log_end_offset(self) -> int:
@@ -124,11 +149,16 @@ class FakeTopic:
 class FakeCluster:
     """Use it as a context manager. Brokers have the ids 1, 2, …"""
 
-    def __init__(self, brokers: int = 1) -> None:
+    def __init__(self, brokers: int = 1, *, sasl: SaslUsers | None = None) -> None:
+        self.sasl = sasl
         self.topics: dict[str, FakeTopic] = {}
         self.requests: list[tuple[int, Message]] = []
         self.hook: Hook = lambda broker_id, request: None
         self.api_versions = {int(key): (versions[0], versions[-1]) for key, versions in SUPPORTED.items()}
+        if sasl is not None:
+            self.api_versions |= {
+                int(key): (api.versions[0], api.versions[-1]) for key, api in OF_CLIENTS.items()
+            }
         self.metadata_of: dict[int, dict[str, FakeTopic]] = {}
         """What single brokers believe, where it is not the truth."""
         self.lock = threading.RLock()
@@ -189,11 +219,33 @@ class FakeCluster:
                 return self._ends_of_epochs(broker_id, request, error)
             if isinstance(request, FetchRequest):
                 return self._fetch(broker_id, request, error)
+            if isinstance(request, ProduceRequest):
+                return self._produce(broker_id, request, error)
+            if isinstance(request, InitProducerIdRequest):
+                return InitProducerIdResponse(error_code=error or 0, producer_id=len(self.requests))
             if isinstance(request, DescribeConfigsRequest):
                 return self._configs(request, error)
-        return ApiVersionsResponse(
-            api_keys=[ApiVersion(key, *versions) for key, versions in self.api_versions.items()]
-        )
+        return self.versions_offered(ErrorCode.NONE)
+
+    def versions_offered(self, error: ErrorCode) -> ApiVersionsResponse:
+        offered = [ApiVersion(key, *versions) for key, versions in self.api_versions.items()]
+        return ApiVersionsResponse(error_code=error, api_keys=offered)
+
+    def _produce(self, broker_id: int, request: ProduceRequest, error: ErrorCode | None) -> ProduceResponse:
+        """Takes one batch a partition, as producers send; tells nobody of doubles."""
+        responses = []
+        for asked in request.topic_data:
+            answers = []
+            for data in asked.partition_data:
+                partition = self.topics[asked.name].partitions[data.index]
+                code = error or _leader_error(partition, broker_id, -1)
+                answers.append(PartitionProduceResponse(data.index, code, partition.log_end_offset))
+                if code is ErrorCode.NONE and data.records is not None:
+                    batch = bytearray(data.records)
+                    stamp(batch, 0, base_offset=partition.log_end_offset, leader_epoch=partition.leader_epoch)
+                    partition.batches.append(bytes(batch))
+            responses.append(TopicProduceResponse(asked.name, answers))
+        return ProduceResponse(responses)
 
     def _metadata(
         self, broker_id: int, request: MetadataRequest, error: ErrorCode | None
@@ -296,7 +348,7 @@ class FakeCluster:
                 if error is not None or topic is None:
                     data.error_code = error or ErrorCode.UNKNOWN_TOPIC_ID
                 else:
-                    _read(topic.partitions[entry.partition], broker_id, entry, data, request.isolation_level)
+                    _read(topic.partitions[entry.partition], broker_id, entry, data, request)
                 answers.append(data)
             responses.append(FetchableTopicResponse(topic_id=asked.topic_id, partitions=answers))
         return FetchResponse(responses=responses)
@@ -324,19 +376,32 @@ def _offset_for(partition: FakePartition, timestamp: int, isolation_level: int) 
 
 
 def _read(
-    partition: FakePartition, broker_id: int, entry: Any, data: PartitionData, isolation_level: int
+    partition: FakePartition, broker_id: int, entry: Any, data: PartitionData, request: FetchRequest
 ) -> None:
-    data.error_code = _leader_error(partition, broker_id, entry.current_leader_epoch)
+    isolation_level = request.isolation_level
+    is_follower = broker_id in partition.near.values() and broker_id != partition.leader
+    serving = partition.leader if is_follower else broker_id
+    data.error_code = _leader_error(partition, serving, entry.current_leader_epoch)
     if data.error_code:
         return
     data.high_watermark = partition.end
     data.last_stable_offset = partition.readable_end(1)
     data.log_start_offset = partition.log_start_offset
+    near = partition.near.get(request.rack_id, partition.leader)
+    if not is_follower and near != partition.leader:
+        data.preferred_read_replica = near
+        return
+    end = partition.readable_end(isolation_level)
+    if is_follower and broker_id in partition.follower_ends:
+        end = min(end, partition.follower_ends[broker_id])
+        if entry.fetch_offset > end:
+            data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            return
     if entry.last_fetched_epoch >= 0:
-        epoch, end = partition.end_of_epoch(entry.last_fetched_epoch)
-        end = max(end, 0)
-        if epoch < entry.last_fetched_epoch or end < entry.fetch_offset:
-            data.diverging_epoch = EpochEndOffset(epoch, end)
+        epoch, end_of_epoch = partition.end_of_epoch(entry.last_fetched_epoch)
+        end_of_epoch = max(end_of_epoch, 0)
+        if epoch < entry.last_fetched_epoch or end_of_epoch < entry.fetch_offset:
+            data.diverging_epoch = EpochEndOffset(epoch, end_of_epoch)
             return
     if not partition.log_start_offset <= entry.fetch_offset <= partition.log_end_offset:
         data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -344,9 +409,7 @@ def _read(
     records = bytearray()
     for batch in partition.batches:
         header = parse_header(batch)
-        if header.next_offset <= entry.fetch_offset or header.next_offset > partition.readable_end(
-            isolation_level
-        ):
+        if header.next_offset <= entry.fetch_offset or header.next_offset > end:
             continue
         if records and len(records) + len(batch) > entry.partition_max_bytes:
             records += batch[: entry.partition_max_bytes - len(records)]  # torn, as Kafka's may be
@@ -396,18 +459,55 @@ class _Listener:
             self._threads[-1].start()
 
     def _serve(self, connection: socket.socket) -> None:
+        users = self._cluster.sasl
+        stage = None if users is None else SaslStage(users, len(self._connections))
         with connection, connection.makefile("rb") as stream:
             try:
                 while len(head := stream.read(4)) == 4:
                     frame = stream.read(int.from_bytes(head, "big"))
-                    header, position = decode_request_header(frame)
-                    version = header.api_version
-                    request = decode_request(header.api_key, version, frame, position)
-                    if header.api_key != ApiKey.API_VERSIONS:
-                        low, high = self._cluster.api_versions[header.api_key]
+                    api_key, version, correlation_id, position = _header(frame)
+                    if api_key == ApiKey.API_VERSIONS and version > self._cluster.api_versions[api_key][1]:
+                        refusal = self._cluster.versions_offered(ErrorCode.UNSUPPORTED_VERSION)
+                        self._send(connection, refusal, UNSUPPORTED_VERSION_ANSWER_VERSION, correlation_id)
+                        continue
+                    request = decode_request(api_key, version, frame, position)
+                    if api_key != ApiKey.API_VERSIONS:
+                        low, high = self._cluster.api_versions[api_key]
                         assert low <= version <= high, "a client must keep to the versions offered"
-                    response = self._cluster.answer(self._broker_id, request)
-                    parts, _ = encode_response_frame(response, version, correlation_id=header.correlation_id)
-                    connection.sendall(b"".join(parts))  # type: ignore[arg-type]  # no file slices here
+                    response = None if stage is None else _authenticated(stage, users, request)
+                    if response is None:
+                        if stage is not None and api_key != ApiKey.API_VERSIONS and not stage.is_open():
+                            return
+                        response = self._cluster.answer(self._broker_id, request)
+                    self._send(connection, response, version, correlation_id)
             except OSError:
                 return  # stopped, or the client left
+
+    def _send(self, connection: socket.socket, response: Message, version: int, correlation_id: int) -> None:
+        parts, _ = encode_response_frame(response, version, correlation_id=correlation_id)
+        connection.sendall(b"".join(parts))  # type: ignore[arg-type]  # no file slices here
+
+
+def _header(frame: bytes) -> tuple[ApiKey, int, int, int]:
+    """API, version, correlation id, and where the body starts."""
+    key, version, correlation_id, client_id_bytes = struct.unpack_from(">hhih", frame)
+    if key in OF_CLIENTS:
+        tags = version >= OF_CLIENTS[ApiKey(key)].flexible_from
+        return ApiKey(key), version, correlation_id, 10 + client_id_bytes + tags
+    header, position = decode_request_header(frame)
+    return header.api_key, version, correlation_id, position
+
+
+def _authenticated(stage: SaslStage, users: SaslUsers | None, request: Message) -> Message | None:
+    """The answer to a step of authentication; None for other requests."""
+    assert users is not None
+    if isinstance(request, SaslHandshakeRequest):
+        code = ErrorCode.NONE if stage.begin(request.mechanism) else ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        return SaslHandshakeResponse(users.handshake_error or code, list(users.mechanisms))
+    if isinstance(request, SaslAuthenticateRequest):
+        try:
+            token = stage.answer(bytes(request.auth_bytes))
+        except Refused:
+            return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, users.reason)
+        return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=users.lifetime_ms)
+    return None

@@ -18,18 +18,19 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from kraft.protocol import SUPPORTED, ApiKey, Message
+from kraft.protocol import ApiKey, Message
+from kraft.protocol.api import SPOKEN
 from kraft.protocol.messages import request_class, response_class
 from kraft.protocol.primitives import ZERO_UUID
 from kraft.protocol.schema import Array, Structure
 
 FIRST_PRODUCE_VERSION_OF_ORACLES = 3
 
-# Every served message as (api key, version, is it a request), but Produce 0-2, which kio lacks.
+# Every message as (api key, version, is it a request), but Produce 0-2, which kio lacks.
 MESSAGES = [
     (api_key, version, is_request)
-    for api_key, versions in SUPPORTED.items()
-    for version in versions
+    for api_key, api in SPOKEN.items()
+    for version in api.versions
     for is_request in (True, False)
     if api_key != ApiKey.PRODUCE or version >= FIRST_PRODUCE_VERSION_OF_ORACLES
 ]

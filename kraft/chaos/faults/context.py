@@ -55,6 +55,8 @@ class FaultContext:
         self._held_down = dict.fromkeys(cluster.hosts, 0)
         self._sick = dict.fromkeys(cluster.hosts, 0)
         self._over = False
+        self.heard: Callable[[str, str], None] = lambda name, text: None
+        """Is told of every fault that has really happened."""
 
     @property
     def is_over(self) -> bool:
@@ -78,6 +80,7 @@ class FaultContext:
         """The fault `name` has really happened."""
         self.simulation.note("fault", name, text)
         self.verdicts.happened(FAULT_COUNTER.format(name), text)
+        self.heard(name, text)
 
     def until(self, duration_s: float, end: Callable[[], None]) -> Callable[[], None]:
         """Calls `end` once: in `duration_s`, in `end_all`, or when the function that it returns is called."""

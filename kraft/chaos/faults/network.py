@@ -51,7 +51,7 @@ def _sides(context: FaultContext, rng: random.Random) -> tuple[list[str], list[s
     return [mine], others
 
 
-def _disturb(
+def disturb(
     context: FaultContext,
     name: str,
     links: Links,
@@ -76,10 +76,11 @@ def _disturb(
 
 def _block(context: FaultContext, name: str, links: Links, what: str, duration_s: float) -> None:
     network = context.simulation.network
-    _disturb(context, name, links, what, duration_s, network.block, network.heal)
+    disturb(context, name, links, what, duration_s, network.block, network.heal)
 
 
-def _between(left: list[str], right: list[str]) -> Links:
+def between(left: list[str], right: list[str]) -> Links:
+    """Every link from an address on the left to one on the right."""
     return [(a, b) for a in left for b in right]
 
 
@@ -87,7 +88,7 @@ def _between(left: list[str], right: list[str]) -> Links:
 def partition(context: FaultContext, rng: random.Random) -> None:
     """A node or half of the world against the rest, or a part of it."""
     left, right = _sides(context, rng)
-    links = _between(left, right) + _between(right, left)
+    links = between(left, right) + between(right, left)
     _block(context, "partition", links, f"{left} | {right}", _cut_s(rng))
 
 
@@ -97,7 +98,7 @@ def partition_one_way(context: FaultContext, rng: random.Random) -> None:
     left, right = _sides(context, rng)
     if rng.random() < 0.5:
         left, right = right, left
-    _block(context, "partition-one-way", _between(left, right), f"{left} -> {right}", _cut_s(rng))
+    _block(context, "partition-one-way", between(left, right), f"{left} -> {right}", _cut_s(rng))
 
 
 def _isolate(context: FaultContext, rng: random.Random, name: str, node_id: int | None) -> None:
@@ -108,8 +109,8 @@ def _isolate(context: FaultContext, rng: random.Random, name: str, node_id: int 
     mine = [context.host(node_id).address]
     candidates = _all_addresses(context) if with_clients else _node_addresses(context)
     others = [address for address in candidates if address not in mine]
-    links = [] if way == "in" else _between(mine, others)
-    links += [] if way == "out" else _between(others, mine)
+    links = [] if way == "in" else between(mine, others)
+    links += [] if way == "out" else between(others, mine)
     _block(context, name, links, f"node {node_id} and {others}, {way}", cut_s)
 
 
@@ -183,16 +184,16 @@ def _some_links(context: FaultContext, rng: random.Random) -> Links:
     if way == "both":
         return [(mine, other), (other, mine)]
     if way == "out":
-        return _between([mine], others)
+        return between([mine], others)
     if way == "in":
-        return _between(others, [mine])
+        return between(others, [mine])
     return [(mine, other)] if rng.random() < 0.5 else [(other, mine)]
 
 
 def _impair(context: FaultContext, rng: random.Random, name: str, impairment: Impairment, what: str) -> None:
     links, duration_s = _some_links(context, rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
     network = context.simulation.network
-    _disturb(
+    disturb(
         context,
         name,
         links,
@@ -227,7 +228,7 @@ def clogged_link(context: FaultContext, rng: random.Random) -> None:
     """Shorter than a partition, as a rule, and nobody backs off."""
     links, duration_s = _some_links(context, rng), draw_duration_s(rng, 0.05, 1.5, long_max_s=5.0)
     network = context.simulation.network
-    _disturb(context, "clogged-link", links, _shown(links), duration_s, network.clog, network.unclog)
+    disturb(context, "clogged-link", links, _shown(links), duration_s, network.clog, network.unclog)
 
 
 @fault("partial-writes", "what was written at once arrives in pieces, cut anywhere")

@@ -170,7 +170,8 @@ def restart(context: FaultContext, rng: random.Random) -> None:
 # -- power
 
 
-def _lose_power(context: FaultContext, node_id: int) -> None:
+def lose_power(context: FaultContext, node_id: int) -> None:
+    """The machine of a node is off; what it had not synced may be gone."""
     context.host(node_id).power_loss()
     context.damaged(node_id, "power loss")
 
@@ -180,13 +181,13 @@ def power_loss(context: FaultContext, rng: random.Random) -> None:
     """Not while `DamageGuard` spares the node."""
     node_id, down_s = context.node(rng), _down_s(rng)
     if node_id is not None and context.guard.allows(node_id):
-        _take_down(context, "power-loss", node_id, down_s, partial(_lose_power, context))
+        _take_down(context, "power-loss", node_id, down_s, partial(lose_power, context))
 
 
 @fault("power-loss-mid-operation", "a machine loses its power in the middle of a disk operation")
 def power_loss_mid_operation(context: FaultContext, rng: random.Random) -> None:
     """One of the next operations of the node; not while `DamageGuard` spares it."""
-    end_node = partial(_lose_power, context)
+    end_node = partial(lose_power, context)
     _at_operation(context, rng, "power-loss-mid-operation", context.guard.allows, end_node)
 
 
@@ -197,7 +198,7 @@ def power_loss_all(context: FaultContext, rng: random.Random) -> None:
         return
     context.happened("power-loss-all", f"running were {context.cluster.running}")
     for node_id in context.cluster.hosts:
-        _lose_power(context, node_id)
+        lose_power(context, node_id)
         context.keep_down(node_id, _down_s(rng))
 
 

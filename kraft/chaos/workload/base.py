@@ -124,7 +124,7 @@ class Workload(ABC):
         assert self._host is not None, "start gives it a host"
         self.lives += 1
         self._host.start(self._live)
-        if self.may_crash and self.rng.random() < CRASHING_SHARE:
+        if self.may_crash and self.spec.crashes and self.rng.random() < CRASHING_SHARE:
             looks = self.rng.choice((0, LOOKS_MAX))
             self.around.cluster.simulation.call_later(self.rng.uniform(*LIFE_S), self._crash, looks)
 

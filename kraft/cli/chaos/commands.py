@@ -6,7 +6,7 @@ A command imports the simulation when it runs: the others start faster.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -19,6 +19,8 @@ from kraft.cli.chaos.display import (
     tell_difference,
     verify_progress,
 )
+from kraft.cli.chaos.experiments import explain, list_experiments
+from kraft.cli.chaos.experiments import run as run_experiment
 from kraft.cli.chaos.options import (
     CaseFile,
     CaseOut,
@@ -27,6 +29,7 @@ from kraft.cli.chaos.options import (
     FirstSeed,
     Jobs,
     Minutes,
+    ReportFile,
     Seconds,
     Seed,
     Seeds,
@@ -45,12 +48,17 @@ from kraft.cli.shared.output import console, fail, print_json, print_line, print
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
-    from kraft.chaos.campaign import Tally, Verification
+    from kraft.chaos.campaign import Run, Tally, Verification
     from kraft.chaos.report import Asked
+    from kraft.chaos.run import Outcome
+    from kraft.chaos.scenario import Scenario
 
 app = typer.Typer(help="Whole clusters under deterministic simulation: one seed decides everything.")
 app.command()(quorum)
 app.command()(replay)
+app.command("run")(run_experiment)
+app.command("list")(list_experiments)
+app.command()(explain)
 
 
 @app.command()
@@ -64,6 +72,7 @@ def simulate(
     faults: FaultNames = None,
     verify: Verify = False,
     trace: TraceFile = None,
+    report: ReportFile = None,
     case: CaseFile = None,
     counters: Counters = False,
     as_json: Json = False,
@@ -74,7 +83,10 @@ def simulate(
     """
     if trace is not None and ((seed is None and case is None) or verify):
         fail("--trace writes the timeline of one run: name it with --seed or --case", EXIT_USAGE)
+    if report is not None and ((seed is None and case is None) or verify):
+        fail("--report is the page of one run: name it with --seed or --case", EXIT_USAGE)
     check_writable(trace)
+    check_writable(report)
     selection = select(
         seed=seed,
         case=case,
@@ -87,7 +99,7 @@ def simulate(
     with ends_like_ctrl_c():
         if verify:
             raise typer.Exit(_verify(selection, jobs_or_cores(jobs), as_json))
-        tally = _campaign(selection, jobs_or_cores(jobs), trace)
+        tally = _campaign(selection, jobs_or_cores(jobs), trace, report)
     raise typer.Exit(_conclude(tally, selection.asked, as_json, all_counters=counters))
 
 
@@ -134,7 +146,7 @@ def faults(as_json: Json = False) -> None:
     print_table(table)
 
 
-def _campaign(selection: Selection, jobs: int, trace: Path | None) -> Tally:
+def _campaign(selection: Selection, jobs: int, trace: Path | None, report: Path | None) -> Tally:
     from kraft.chaos.campaign import run_campaign
     from kraft.chaos.report import counters
     from kraft.chaos.run import run
@@ -142,7 +154,7 @@ def _campaign(selection: Selection, jobs: int, trace: Path | None) -> Tally:
     with CampaignDisplay(selection.asked, selection.total, is_one=selection.is_one) as display:
         return run_campaign(
             selection.scenarios,
-            run,
+            run if report is None else _reporting(selection.asked, report),
             jobs=jobs,
             declared=() if selection.is_one else counters(selection.asked),
             on_end=display.ended,
@@ -150,6 +162,16 @@ def _campaign(selection: Selection, jobs: int, trace: Path | None) -> Tally:
             trace=None if trace is None else str(trace),
             is_watched=display.is_shown,
         )
+
+
+def _reporting(asked: Asked, report: Path) -> Run:
+    """A run that writes its page, in its own process."""
+    from kraft.chaos.experiments.simulated.seed import run_with_page
+
+    def play(scenario: Scenario, **options: Any) -> Outcome:
+        return run_with_page(scenario, path=report, command=asked.replay(scenario), **options)
+
+    return play
 
 
 def _conclude(tally: Tally, asked: Asked, as_json: bool, *, all_counters: bool) -> int:

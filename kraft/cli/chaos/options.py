@@ -75,6 +75,15 @@ TraceFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the whole timeline of the one seed.", show_default=False),
 ]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Write the page of the one seed: faults, elections, clients, verdict.",
+        show_default=False,
+    ),
+]
 Counters = Annotated[
     bool, typer.Option("--counters", help="Show every counter, and not only those that stand out.")
 ]

@@ -2,9 +2,9 @@
 
 A number fits a whole-number type if it is written as a whole number and in range, a DOUBLE if it is finite (the
 nearest double is taken), a DECIMAL if it has no more digits. Text fits a STRING, a DATE as `2026-01-31`, a TIMESTAMP
-as ISO 8601 (UTC where no offset is named), a BINARY as base64. Nothing is converted otherwise. Null fits everything.
-Fields that a given schema does not name are left out; where fields are inferred, one that could not be added does not
-fit. `json_fields.py` calls it; its fast path must agree.
+as ISO 8601 (UTC where no offset is named), both of the years 1 to 9999, a BINARY as base64. Nothing is converted
+otherwise. Null fits everything. Fields that a given schema does not name are left out; where fields are inferred, one
+that could not be added does not fit. `json_fields.py` calls it; its fast path must agree.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import binascii
 import math
 from base64 import b64decode
 from collections.abc import Callable
+from datetime import date
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kraft.ingest.table_columns import escaped
 from kraft.ingest.values.inference import Kind, Leaf, ListOf, Struct, is_unknown, kind_of, renamed
@@ -26,6 +28,9 @@ Fit = Callable[[Any], Any]
 _EXACT = Context(prec=80)
 """More digits than any DECIMAL has."""
 _MAX_SHOWN_CHARS = 40
+_DAY_US = 86_400_000_000
+_FIRST_DAY = (date.min - date(1970, 1, 1)).days
+_END_DAY = (date.max - date(1970, 1, 1)).days + 1
 _MAX_FLOAT32 = 3.4028235677973366e38
 """What rounds to no finite one, lies from here on."""
 
@@ -252,16 +257,24 @@ def _time(kind: pa.DataType) -> Fit:
 
 def parse_times(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """Of a string column; None if one of them does not fit, or some name an offset and others do not."""
-    try:
-        return texts.cast(kind)
-    except pa.ArrowInvalid:
-        pass  # perhaps since none names an offset
-    if not pa.types.is_timestamp(kind) or kind.tz is None:
-        return None
-    try:
-        return texts.cast(pa.timestamp(kind.unit)).cast(kind)
-    except pa.ArrowInvalid:
-        return None
+    may_lack_offset = pa.types.is_timestamp(kind) and kind.tz is not None
+    for first in (kind, pa.timestamp(kind.unit)) if may_lack_offset else (kind,):
+        try:
+            times = texts.cast(first).cast(kind)
+        except pa.ArrowInvalid:
+            continue
+        return times if have_four_digit_years(times) else None
+    return None
+
+
+def have_four_digit_years(times: pa.Array) -> bool:
+    """Dates and times of the years 1 to 9999 UTC: no other ones are for all of a table's readers."""
+    is_date = pa.types.is_date32(times.type)
+    bounds = pc.min_max(times.cast(pa.int32() if is_date else pa.int64())).as_py()
+    if bounds["min"] is None:
+        return True
+    per_day = 1 if is_date else _DAY_US
+    return bool(_FIRST_DAY * per_day <= bounds["min"] and bounds["max"] < _END_DAY * per_day)
 
 
 def _map(kind: pa.MapType) -> Fit:

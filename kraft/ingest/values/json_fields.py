@@ -22,7 +22,13 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from kraft.ingest.table_columns import column_name, field_name, own_names
-from kraft.ingest.values.fitting import MisfitError, fit_fields, make_document, parse_times
+from kraft.ingest.values.fitting import (
+    MisfitError,
+    fit_fields,
+    have_four_digit_years,
+    make_document,
+    parse_times,
+)
 from kraft.ingest.values.inference import (
     Inference,
     Kind,
@@ -147,7 +153,7 @@ class JsonFields:
                 converted = parse_times(column, wanted) if _is_time(wanted) else column.cast(wanted)
             except pa.ArrowInvalid:
                 return None  # a time inside of the field
-            if converted is None or not _is_finite(converted):
+            if converted is None or not _is_sound(converted):
                 return None
             columns[column_name(name, self._taken)] = converted
         return columns
@@ -263,15 +269,17 @@ def _is_time(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
-def _is_finite(column: pa.Array) -> bool:
-    """Of the numbers inside: Arrow reads NaN, and takes too many digits for infinity."""
+def _is_sound(column: pa.Array) -> bool:
+    """Arrow reads NaN, takes too many digits for infinity, and knows the year 0."""
     kind = column.type
+    if _is_time(kind):
+        return have_four_digit_years(column)
     if pa.types.is_floating(kind):
         return pc.all(pc.is_finite(column)).as_py() is not False
     if pa.types.is_list(kind):
-        return _is_finite(column.flatten())
+        return _is_sound(column.flatten())
     if pa.types.is_struct(kind):
-        return all(_is_finite(one) for one in column.flatten())
+        return all(_is_sound(one) for one in column.flatten())
     return True
 
 

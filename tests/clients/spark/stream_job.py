@@ -51,8 +51,6 @@ def main(bootstrap: str, source: str, sink: str, folder: Path) -> int:
         .option("checkpointLocation", str(folder / "checkpoint-topic"))
         .start()
     )
-    # One after the other: Spark gives each of their Python processes 10 s to start.
-    to_topic.processAllAvailable()
     to_files = (
         records.select(*IDENTITY, "value")
         .writeStream.format("parquet")
@@ -61,7 +59,7 @@ def main(bootstrap: str, source: str, sink: str, folder: Path) -> int:
     )
     threading.Thread(target=end_with_a_stream, args=[spark], daemon=True).start()
     print("running", flush=True)
-    sys.stdin.readline()
+    sys.stdin.readline()  # nothing is written any more: processAllAvailable waits until there is nothing new
     for query in (to_topic, to_files):
         query.processAllAvailable()
     for query in (to_topic, to_files):

@@ -104,6 +104,17 @@ def test_fields_of_json_are_compared(lake: Lake) -> None:
     assert found(lake.audit(), "different") == [(0, 1)]
 
 
+def test_a_row_that_was_refused_is_right_as_long_as_it_keeps_its_value(lake: Lake) -> None:
+    """The run refuses a name that differs from another in case only; an audit, which infers nothing, would not."""
+    for document in (b'{"a": 1}', b'{"A": 1}'):
+        lake.first.append([(1, b"k", document, ())])
+    lake.ingest("json")
+    assert lake.audit().complete is True
+    (file,) = lake.files()
+    change(lake.folder / file.path, 1, "_raw", b'{"A": 2}')
+    assert found(lake.audit(), "different") == [(1, 2)]
+
+
 def change(path: Path, row: int, column: str, value: object) -> None:
     rows = pq.read_table(path)
     values = rows.column(column).to_pylist()

@@ -29,6 +29,20 @@ def test_the_last_finished_batch_counts(tmp_path: Path) -> None:
     assert starting_offsets(write(tmp_path, planned, [8, 9, 10])) == '{"a":{"0":2}}'
 
 
+def test_the_sink_may_know_of_one_more(tmp_path: Path) -> None:
+    """The query died when its sink had taken batch 11, and before it said so itself."""
+    planned = {9: '{"a":{"0":1}}', 10: '{"a":{"0":2}}', 11: '{"a":{"0":3}}'}
+    folder = write(tmp_path, planned, [8, 9, 10])
+    assert starting_offsets(folder, written=11) == '{"a":{"0":3}}'
+    assert starting_offsets(folder, written=10) == '{"a":{"0":2}}'
+    with pytest.raises(
+        CheckpointError, match="has finished batch 10, so that its sink holds more than batch 9"
+    ):
+        starting_offsets(folder, written=9)
+    with pytest.raises(CheckpointError, match="no offsets of batch 12"):
+        starting_offsets(folder, written=12)
+
+
 def test_one_of_several_sources(tmp_path: Path) -> None:
     folder = write(tmp_path, {0: '7\n{"a":{"0":5}}'}, [0])
     assert starting_offsets(folder, source=1) == '{"a":{"0":5}}'

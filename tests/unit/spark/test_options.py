@@ -39,6 +39,8 @@ def test_defaults() -> None:
         retry_interval_ms=None,
         poll_timeout_ms=None,
         client_id="kraft-spark",
+        rack="",
+        metadata_max_age_ms=None,
         group_id_for_lag=None,
         security=Security(),
     )
@@ -179,8 +181,10 @@ def test_what_only_tunes_the_java_client_is_ignored() -> None:
         ({"subscribe": "a", "kafka.enable.auto.commit": "true"}, "enable.auto.commit is not supported"),
         ({"subscribe": "a", "kafka.interceptor.classes": "x"}, "no Java consumer"),
         ({"subscribe": "a", "startingOffset": "earliest"}, "Unknown option startingoffset"),
-        ({"subscribe": "a", "kafka.sasl.mechanism": "PLAIN"}, "SASL is not supported"),
-        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "can be PLAINTEXT or SSL"),
+        (
+            {"subscribe": "a", "kafka.security.protocol": "SASL"},
+            "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT",
+        ),
         ({"subscribe": "a", "kafka.isolation.level": "serializable"}, "read_uncommitted or read_committed"),
         ({"subscribe": "a", "kafka.bootstrap.servers": "localhost"}, "must be HOST:PORT"),
         ({"subscribe": "a", "kafka.bootstrap.servers": "h:70000"}, "must be HOST:PORT"),

@@ -1,4 +1,4 @@
-"""Encryption: Kafka's options, and no secret anywhere."""
+"""Encryption and authentication: Kafka's options, and no secret anywhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kraft.security.mechanisms import Credentials
 from kraft.spark.errors import OptionError
 from kraft.spark.options import parse_options
 from kraft.spark.security import Security, parse_security
@@ -15,6 +16,11 @@ PEM = Path(__file__).parent.parent / "network" / "localhost.pem"
 SSL = {"kafka.security.protocol": "ssl"}
 TRUST = "kafka.ssl.truststore."
 KEY = "kafka.ssl.keystore."
+MECHANISM, JAAS = "kafka.sasl.mechanism", "kafka.sasl.jaas.config"
+SASL = {"kafka.security.protocol": "sasl_plaintext", MECHANISM: "scram-sha-512"}
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+LOGIN = f"""{SCRAM_MODULE} required username="alice" password='hunter"2';"""
 
 
 def test_files_and_texts_say_the_same() -> None:
@@ -37,7 +43,7 @@ def test_files_and_texts_say_the_same() -> None:
     assert by_file.producer_properties()["ssl.ca.location"] == str(PEM)
     assert by_text.producer_properties()["ssl.endpoint.identification.algorithm"] == "none"
     assert Security().context() is None
-    assert Security().producer_properties() == {}
+    assert Security().producer_properties() == {"security.protocol": "PLAINTEXT"}
 
 
 def test_secrets_are_in_no_text() -> None:
@@ -63,8 +69,17 @@ def test_secrets_are_in_no_text() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"kafka.security.protocol": "SASL_SSL"}, "can be PLAINTEXT or SSL"),
-        ({"kafka.sasl.jaas.config": "hunter2"}, "SASL is not supported"),
+        ({"kafka.security.protocol": "hunter2"}, "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"kafka.sasl.jaas.config": "hunter2"}, "set kafka.security.protocol to SASL_SSL"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ({**SASL, MECHANISM: "GSSAPI"}, "GSSAPI, is not supported"),
+        (SASL, r"no login module \(the name of a login module comes first\): write org.apache"),
+        ({**SASL, JAAS: "hunter2"}, "the word required follows"),
+        ({**SASL, JAAS: f'{PLAIN_MODULE} required password="hunter2";'}, "must name .*ScramLoginModule for"),
+        ({**SASL, JAAS: f'{SCRAM_MODULE} required password="hunter2";'}, "has no username"),
+        ({**SASL, JAAS: f'{SCRAM_MODULE} required username="hunter";'}, "has no password"),
+        ({**SASL, JAAS: f'{SCRAM_MODULE} required tokenauth="true";'}, "delegation tokens"),
+        ({**SASL, JAAS: "org.x.Krb5LoginModule required hunter=x;"}, "must name"),
         ({**SSL, f"{TRUST}type": "JKS"}, "truststore.location: only PEM is read"),
         ({**SSL, f"{KEY}location": "/x/client.JKS"}, "keystore.location: only PEM is read"),
         ({**SSL, f"{KEY}password": "hunter2"}, "keystore.password is not supported: only PEM is read"),
@@ -78,6 +93,38 @@ def test_mistakes_are_answered_with_a_sentence(options: dict[str, str], sentence
     with pytest.raises(OptionError, match=sentence) as refused:
         parse_security(options)
     assert "hunter" not in str(refused.value)
+
+
+def test_credentials_for_both_clients() -> None:
+    scram = parse_security({**SASL, JAAS: LOGIN})
+    assert pickle.loads(pickle.dumps(scram)).credentials == Credentials("SCRAM-SHA-512", "alice", 'hunter"2')
+    assert scram.context() is None
+    assert scram.producer_properties() == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": 'hunter"2',
+    }
+    plain = parse_security(
+        {
+            "kafka.security.protocol": "SASL_SSL",
+            MECHANISM: "PLAIN",
+            JAAS: f"kafkashaded.{PLAIN_MODULE} required username=bob password=hunter2 ;",
+            f"{TRUST}location": str(PEM),
+        }
+    )
+    assert plain.context() is not None
+    assert (
+        plain.producer_properties().items()
+        >= {
+            "security.protocol": "SASL_SSL",
+            "sasl.password": "hunter2",
+            "ssl.ca.location": str(PEM),
+        }.items()
+    )
+    assert parse_security({"kafka.security.protocol": "PLAINTEXT", JAAS: LOGIN}) == Security()
+    for text in (repr(scram), repr(plain)):
+        assert "hunter" not in text
 
 
 def test_a_file_that_is_not_there() -> None:

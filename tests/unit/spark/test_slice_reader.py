@@ -181,6 +181,18 @@ def test_a_topic_created_anew_is_an_error(cluster: FakeCluster, connect: Connect
         list(values(reader(connect, part)))
 
 
+def test_a_topic_created_anew_with_fewer_partitions_is_an_error(
+    cluster: FakeCluster, connect: Connect, waiting: Waiting
+) -> None:
+    topic = cluster.create_topic("orders", leaders=(1, 2))
+    fill(topic.partitions[1], 1)
+    part = slice_of(topic, 0, PER_BATCH)._replace(partition=1)
+    cluster.create_topic("orders")
+    with pytest.raises(TopicChangedError, match="the topic was deleted after this read was planned"):
+        list(values(reader(connect, part)))
+    assert waiting.now < 10
+
+
 def test_a_topic_created_anew_during_the_read_is_an_error(
     cluster: FakeCluster, connect: Connect, topic: FakeTopic
 ) -> None:

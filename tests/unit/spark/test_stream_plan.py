@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from kraft.protocol.fetch import FetchRequest
+from kraft.protocol.schemas.metadata import MetadataRequest
 from kraft.protocol.schemas.offsets import OffsetForLeaderEpochRequest
 from kraft.spark.data_loss import RESTART_STREAM, LossPolicy
 from kraft.spark.errors import (
     CheckpointError,
+    ConnectorError,
     DataLossError,
     OptionError,
     TopicChangedError,
@@ -258,6 +260,22 @@ def test_a_topic_created_anew_within_the_age_of_what_is_known_of_it(
     of_anew = [str(part) for part in read if part.topic_id == anew.topic_id]
     assert of_anew == [f"orders-{index}[0, {count})" for index, count in enumerate(shape)]
     assert {text.split(":")[0] for text in caplog.messages} == {"Topic orders was deleted and created anew"}
+
+
+@pytest.mark.parametrize("late", [1, 2, 3])
+def test_a_topic_created_anew_of_which_a_broker_has_not_heard(
+    planner: Plan, cluster: FakeCluster, topic: FakeTopic, waiting: Waiting, late: int
+) -> None:
+    """It never does: the others are asked again, with waits between, and not for ever."""
+    plan = planner()
+    start = plan.next(plan.initial(), unlimited=True)
+    cluster.create_topic("orders", leaders=(1,))
+    cluster.metadata_of = {late: {"orders": topic}}
+    before = len(cluster.asked(MetadataRequest))
+    with pytest.raises(ConnectorError, match="orders"):
+        plan.next(start, unlimited=True)
+    assert len(cluster.asked(MetadataRequest)) - before < 200
+    assert waiting.now <= waiting.policy().budget_s + 10
 
 
 def test_a_batch_of_a_topic_that_was_created_anew_is_planned_as_it_was(

@@ -48,6 +48,7 @@ def test_properties_are_safe_by_default() -> None:
         "enable.idempotence": True,
         "linger.ms": "7",
         "message.max.bytes": "5000",
+        "security.protocol": "PLAINTEXT",
         "partitioner": "murmur2_random",
         "queue.buffering.max.kbytes": 32 << 10,
     }
@@ -67,7 +68,7 @@ def test_what_says_the_same_is_taken() -> None:
         ({"kafka.value.serializer": "x"}, "values are strings or bytes"),
         ({"kafka.partitioner.class": "x"}, "a column `partition`"),
         ({"kafka.transactional.id": "x"}, "at least once"),
-        ({"kafka.sasl.jaas.config": "secret"}, "SASL is not supported"),
+        ({"kafka.sasl.jaas.config": "secret"}, "set kafka.security.protocol to SASL"),
         ({"kafka.delivery.timeout.ms": "soon"}, "time in ms above 0"),
         ({"kafka.bootstrap.servers": ""}, "is missing"),
         ({"topic": " "}, "topic is empty"),

@@ -54,7 +54,7 @@ class TransactionalProducer(Workload):
 
     def _begin_life(self) -> None:
         super()._begin_life()
-        if self.rng.random() < FREEZING_SHARE:
+        if self.spec.crashes and self.rng.random() < FREEZING_SHARE:
             self._freeze_later(self.lives)
 
     def _freeze_later(self, life: int) -> None:
@@ -109,7 +109,7 @@ class TransactionalProducer(Workload):
                 batches += len(chosen)
             if self.rng.random() < THINKS_ODDS:
                 await asyncio.sleep(self.rng.uniform(*THINKS_S))
-            if not self.is_calm and self.rng.random() < DAWDLES_ODDS:
+            if self.spec.crashes and not self.is_calm and self.rng.random() < DAWDLES_ODDS:
                 self.around.verdicts.happened(DAWDLED, self.process_name)
                 await asyncio.sleep(session.timeout_s * self.rng.uniform(0.9, 2.0))
             if self.rng.random() < COMMITTED_SHARE:

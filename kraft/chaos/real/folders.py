@@ -1,0 +1,81 @@
+"""The folder of a run: everything that it leaves on this host is in it, or is noted there, so that a run that was
+killed is cleaned up by the next one.
+
+A run is known by pid and start time. In its folder are its nodes' files and pid files, pid files of processes beside
+the nodes, and the mount points of file systems.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kraft.chaos.real.cluster import end_group, unmount_below
+from kraft.chaos.real.faults.packets import delete_noted
+from kraft.local_cluster.cluster import LocalCluster
+from kraft.local_cluster.node_process import live_pid, process_stat
+from kraft.user_error import UserError
+
+RUN: Final = "run-"
+OWNER: Final = "pid"
+CLUSTER: Final = "cluster"
+HELPERS: Final = "helpers"
+
+
+def default_base() -> Path:
+    """Where runs of this user have their folders."""
+    return Path(tempfile.gettempdir()) / f"kraft-chaos-{os.geteuid()}"
+
+
+@contextlib.contextmanager
+def run_folder(base: Path) -> Iterator[Path]:
+    """A folder for a run of this process; at the end nothing of it is left: no process, no mount, no file. Cleans up
+    after runs that were killed, first. Raises UserError."""
+    try:
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if base.stat().st_uid != os.geteuid():
+            raise UserError(f"{base} belongs to another user; set TMPDIR to a folder of your own")
+        clean_up(base)
+        folder = _made(base)
+    except OSError as error:
+        raise UserError(f"cannot use {base} for the run: {error.strerror}") from error
+    try:
+        yield folder
+    finally:
+        remove(folder)
+
+
+def _made(base: Path) -> Path:
+    """A folder that never was there without its owner."""
+    stat = process_stat(os.getpid())
+    name = f"{RUN}{secrets.token_hex(4)}"
+    making = base / f".{name}"
+    (making / HELPERS).mkdir(mode=0o700, parents=True)
+    (making / OWNER).write_text(f"{os.getpid()} {stat.start_time if stat else 0}\n")
+    return making.rename(base / name)
+
+
+def clean_up(base: Path) -> list[str]:
+    """Removes what runs left behind that live no more; returns their names."""
+    left = [folder for folder in base.glob(f"{RUN}*") if live_pid(folder / OWNER) is None]
+    for folder in left:
+        remove(folder)
+    return [folder.name for folder in left]
+
+
+def remove(folder: Path) -> None:
+    """Ends what a run has left and removes its folder."""
+    for noted in (folder / HELPERS).glob("*.pid"):
+        pid = live_pid(noted)
+        if pid is not None:
+            end_group(pid)
+    delete_noted(folder / HELPERS)
+    LocalCluster(folder / CLUSTER).destroy()
+    unmount_below(folder)
+    shutil.rmtree(folder, ignore_errors=True)

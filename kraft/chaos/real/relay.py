@@ -1,0 +1,406 @@
+"""The network of real processes as one that can be hurt: a TCP relay before each listener of each node.
+
+A node advertises its relays' ports and listens on others. A link is a pair (from, to) of nodes, or of a node and all
+clients (`CLIENTS`), and carries bytes one way. Which node dialled is found by the process that holds the other end
+of the connection (Linux, no privileges). The relays themselves dial from addresses that nobody else uses: a
+connection that goes around them is known by its address, also after it was closed (`connections_around`).
+
+What is true of a real network and not of this one: a relay accepts and acknowledges what it does not pass on, so a
+sender's TCP sees a slow peer, not a lost one, and no packet is ever lost or comes twice. Plain Linux without network
+namespaces is enough, also in a container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import uvloop
+
+LOCALHOST: Final = "127.0.0.1"
+RELAY_NETWORK: Final = "127.75.0."
+"""Where relays dial from, and nobody else (Linux has all of 127/8 on its loopback): an address for each source, so that
+packets tell whose they are."""
+WATCHER_HOST: Final = f"{RELAY_NETWORK}250"
+"""Where those dial from who watch a cluster past its relays."""
+CLIENTS: Final = 0
+"""The end of a link that stands for all clients; nodes count from 1."""
+CHUNK_BYTES: Final = 1 << 16
+WAITING_CHUNKS_MAX: Final = 64
+"""Of one direction of one connection; behind them the sender waits."""
+CALL_S: Final = 10.0
+_RESET: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER of a socket whose close is a reset."""
+_TCP_LISTEN: Final = "0A"
+_TCP_ESTABLISHED: Final = 1
+_T = TypeVar("_T")
+
+
+class Link(NamedTuple):
+    """One direction between two nodes, or between a node and the clients."""
+
+    source: int
+    target: int
+
+
+def relay_host(source: int) -> str:
+    """The address from which relays dial for a node, or for clients."""
+    return f"{RELAY_NETWORK}{1 + source}"
+
+
+class Passage(StrEnum):
+    """What becomes of bytes on a link."""
+
+    OPEN = "open"
+    STALLED = "stalled"
+    """They wait, and come when it ends, as TCP's retransmissions do; no connection is made."""
+    HALF_OPEN = "half-open"
+    """They are taken and never come; when it ends, the connections are reset."""
+    RESET = "reset"
+    """Connections are reset, those that are made meanwhile, too."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How a link is."""
+
+    passage: Passage = Passage.OPEN
+    latency_s: float = 0.0
+    jitter_s: float = 0.0
+    """Added to the latency, evenly drawn; bytes of one connection stay in order."""
+    bytes_per_s: float = 0.0
+    """Of each connection; 0: no limit."""
+
+
+WHOLE: Final = Condition()
+
+
+@dataclass
+class Traffic:
+    """What a link has carried since the relays began."""
+
+    connections: int = 0
+    """Made by its source."""
+    passed_bytes: int = 0
+    hurt: int = 0
+    """Chunks that a condition held up, delayed or swallowed, and connections that it kept from being made."""
+
+
+@dataclass
+class _State:
+    """A link now."""
+
+    condition: Condition = WHOLE
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set unless it is stalled."""
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def become(self, condition: Condition) -> None:
+        self.condition = condition
+        if condition.passage is Passage.STALLED:
+            self.is_open.clear()
+        else:
+            self.is_open.set()
+
+
+class Relays:
+    """The relays, on an event loop in a thread of its own. Ports are fixed once `relay` has returned."""
+
+    def __init__(
+        self, pid_of: Callable[[int], int | None], node_ids: Iterable[int], *, seed: int | None = None
+    ) -> None:
+        """`pid_of` gives the process of a node now, or None. `seed` is for the jitter."""
+        self._pid_of = pid_of
+        self._node_ids = tuple(node_ids)
+        self._rng = random.Random(seed)
+        self._links: dict[Link, _State] = {}
+        self._servers: list[asyncio.Server] = []
+        self._connections: dict[asyncio.Task[None], _Connection | None] = {}
+        self.ports: dict[int, set[int]] = {}
+        """By node: its ports before which relays stand."""
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends all connections and relays."""
+        if self._loop.is_closed():
+            return
+        self._call(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CALL_S)
+        self._loop.close()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
+
+    # -- what experiments and tests do
+
+    def relay(self, node_id: int, port: int, *, clients: bool = False) -> int:
+        """Starts a relay before a port of a node, which its peers dial, or its clients; returns the port to dial."""
+        self.ports.setdefault(node_id, set()).add(port)
+        return self._call(self._listen(node_id, port, clients))
+
+    def impose(self, condition: Condition, links: Iterable[Link]) -> Traffic:
+        """Each of the links is so from when this returns; what it was before is over. Returns what they all had carried
+        by then."""
+        chosen = list(links)
+
+        async def impose() -> Traffic:
+            before = self._sum(chosen)
+            for link in chosen:
+                self._become(link, condition)
+            return before
+
+        return self._call(impose())
+
+    def cut(self, *links: Link) -> None:
+        """Nothing passes any more when this returns."""
+        self.impose(Condition(Passage.STALLED), links)
+
+    def heal(self, links: Iterable[Link] | None = None) -> None:
+        """These links, or all, pass everything again, what has waited first."""
+        self.impose(WHOLE, list(self._links) if links is None else links)
+
+    def around(self, node_id: int) -> tuple[list[Link], list[Link]]:
+        """All links from a node to others, and all to it; clients' are not among them."""
+        others = [other for other in self._node_ids if other != node_id]
+        return [Link(node_id, other) for other in others], [Link(other, node_id) for other in others]
+
+    def traffic(self, links: Iterable[Link]) -> Traffic:
+        """Of all these links together."""
+        chosen = list(links)
+
+        async def sums() -> Traffic:
+            return self._sum(chosen)
+
+        return self._call(sums())
+
+    def _sum(self, links: Iterable[Link]) -> Traffic:
+        parts = [self._state(link).traffic for link in links]
+        return Traffic(
+            sum(part.connections for part in parts),
+            sum(part.passed_bytes for part in parts),
+            sum(part.hurt for part in parts),
+        )
+
+    @property
+    def node_ports(self) -> set[int]:
+        """The ports of all nodes before which relays stand."""
+        return set().union(*self.ports.values())
+
+    @property
+    def relayed(self) -> int:
+        """Connections between nodes that were made."""
+        nodes = self._node_ids
+        return self.traffic(Link(one, other) for one in nodes for other in nodes).connections
+
+    # -- the relays
+
+    def _state(self, link: Link) -> _State:
+        state = self._links.get(link)
+        if state is None:
+            state = self._links[link] = _State()
+            state.become(WHOLE)
+        return state
+
+    def _become(self, link: Link, condition: Condition) -> None:
+        state = self._state(link)
+        was = state.condition.passage
+        state.become(condition)
+        if condition.passage is Passage.RESET or (was is Passage.HALF_OPEN and condition.passage is not was):
+            for connection in self._connections.values():
+                if connection is not None and link in connection.links:
+                    connection.reset()
+                    state.traffic.hurt += 1
+
+    async def _listen(self, node_id: int, port: int, clients: bool) -> int:
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._connections[task] = None
+            try:
+                # One side is gone, and `_carry` has told the other; or the relays close, which asyncio would report.
+                with contextlib.suppress(OSError, asyncio.CancelledError):
+                    source = CLIENTS if clients else self._owner(writer)
+                    if source is not None:  # else the process is gone already
+                        await self._carry(task, Link(source, node_id), port, reader, writer)
+            finally:
+                del self._connections[task]
+                writer.close()
+
+        server = await asyncio.start_server(accept, LOCALHOST, 0)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def _carry(
+        self,
+        task: asyncio.Task[None],
+        link: Link,
+        port: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """One connection, until both sides have ended it or one has broken."""
+        there, back = self._state(link), self._state(Link(link.target, link.source))
+        connection = self._connections[task] = _Connection((link, Link(link.target, link.source)), [writer])
+        for state in (there, back):
+            if not state.is_open.is_set():
+                state.traffic.hurt += 1
+                await state.is_open.wait()
+        if not _is_established(writer):
+            return  # who dialled has given up meanwhile: nobody's packets would have come through
+        if Passage.RESET in (there.condition.passage, back.condition.passage):
+            there.traffic.hurt += 1
+            connection.reset()
+            return
+        far_reader, far_writer = await asyncio.open_connection(
+            LOCALHOST, port, local_addr=(relay_host(link.source), 0)
+        )
+        connection.writers.append(far_writer)
+        there.traffic.connections += 1
+        try:
+            async with asyncio.TaskGroup() as group:
+                for state, source, target in ((there, reader, far_writer), (back, far_reader, writer)):
+                    waiting: _Waiting = asyncio.Queue(WAITING_CHUNKS_MAX)
+                    group.create_task(self._take(state, source, waiting))
+                    group.create_task(self._pass_on(state, waiting, target))
+        except* OSError:
+            connection.reset()  # a reset goes on to the other side
+        finally:
+            far_writer.close()
+
+    async def _take(self, state: _State, reader: asyncio.StreamReader, waiting: _Waiting) -> None:
+        """Reads what a source sends and says when it is due; its end is a chunk like any other."""
+        loop, due_s, data = asyncio.get_running_loop(), 0.0, b" "
+        while data:
+            data = await reader.read(CHUNK_BYTES)
+            condition = state.condition
+            if condition.latency_s or condition.jitter_s:
+                delay_s = condition.latency_s + self._rng.uniform(0.0, condition.jitter_s)
+                due_s = max(due_s, loop.time() + delay_s)
+                state.traffic.hurt += 1
+            await waiting.put((due_s, data))
+
+    async def _pass_on(self, state: _State, waiting: _Waiting, writer: asyncio.StreamWriter) -> None:
+        loop, data = asyncio.get_running_loop(), b" "
+        while data:
+            due_s, data = await waiting.get()
+            if (early_s := due_s - loop.time()) > 0:
+                await asyncio.sleep(early_s)
+            if rate := state.condition.bytes_per_s:
+                state.traffic.hurt += 1
+                await asyncio.sleep(len(data) / rate)
+            if not state.is_open.is_set():
+                state.traffic.hurt += 1
+                await state.is_open.wait()
+            if state.condition.passage is Passage.HALF_OPEN:
+                state.traffic.hurt += 1
+            elif data:
+                state.traffic.passed_bytes += len(data)
+                writer.write(data)
+                await writer.drain()
+            elif not writer.transport.is_closing():  # else the other way has ended with a reset
+                writer.write_eof()
+
+    def _owner(self, writer: asyncio.StreamWriter) -> int | None:
+        """The node whose process holds the other end of a connection."""
+        inode = _socket_inode(writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1])
+        for node_id in self._node_ids:
+            pid = self._pid_of(node_id)
+            if pid is not None and f"socket:[{inode}]" in _open_files(pid):
+                return node_id
+        return None
+
+
+_Waiting = asyncio.Queue[tuple[float, bytes]]
+"""Chunks and when they are due; the empty one is the end."""
+
+
+@dataclass
+class _Connection:
+    """Both sides of one relayed connection."""
+
+    links: tuple[Link, Link]
+    writers: list[asyncio.StreamWriter]
+
+    def reset(self) -> None:
+        """Both sides are told so at once, whatever is still on its way."""
+        for writer in self.writers:
+            end = writer.get_extra_info("socket")
+            if end is not None and not writer.transport.is_closing():
+                with contextlib.suppress(OSError):  # the other side was faster
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            writer.transport.abort()
+
+
+# -- what the kernel says of connections
+
+
+def _is_established(writer: asyncio.StreamWriter) -> bool:
+    """Whether the other side has not ended its connection, whatever it had sent before."""
+    end = writer.get_extra_info("socket")
+    if end is None or writer.transport.is_closing():
+        return False
+    return bool(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_ESTABLISHED)
+
+
+def _connections() -> Iterator[tuple[str, str, str, str]]:
+    """This host's connections as /proc/net/tcp has them: local end, remote end, state, inode. Both ends are
+    `ADDRESS:PORT` in hexadecimal."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, *others = line.split(None, 10)
+        yield local, remote, state, others[5]
+
+
+def _end(address: str, port: int) -> str:
+    """An end of a connection, as the kernel writes it."""
+    return f"{struct.unpack('=I', socket.inet_aton(address))[0]:08X}:{port:04X}"
+
+
+_RELAY_ENDING: Final = _end(f"{RELAY_NETWORK}0", 0)[2:8]
+"""Of all addresses in the network of relays: its bytes but for the last, which comes first."""
+
+
+def connections_around(node_ports: Collection[int]) -> set[tuple[int, int]]:
+    """Connections with these ports of nodes, open ones and those that the kernel still remembers, which go around the
+    relays: (port of the node, port of the other end). Those that were there before the nodes were are none of theirs.
+    """
+    ports = {_end(LOCALHOST, port): port for port in node_ports}
+    return {
+        (ports[near], int(far[9:], 16))
+        for local, remote, state, _ in _connections()
+        for near, far in ((local, remote), (remote, local))
+        if near in ports and far[2:8] != _RELAY_ENDING and state != _TCP_LISTEN
+    }
+
+
+def _socket_inode(local_port: int, remote_port: int) -> str | None:
+    """The inode of this host's socket with these two ports on 127.0.0.1."""
+    ends = (_end(LOCALHOST, local_port), _end(LOCALHOST, remote_port))
+    return next((inode for *found, _, inode in _connections() if tuple(found) == ends), None)
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    """What a process's descriptors refer to; nothing of a process that has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                yield os.readlink(entry.path)

@@ -1,0 +1,160 @@
+"""All clients of an experiment: made of its file, started and stopped together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kraft.chaos.checker.report import Anomaly as Found
+from kraft.chaos.experiments.document import Experiment, Workload
+from kraft.chaos.experiments.evidence import CommandEnd
+from kraft.chaos.history import OperationKind, OperationStatus
+from kraft.chaos.real.workload.client import END_S, Client
+from kraft.chaos.real.workload.commands import Command
+from kraft.chaos.real.workload.consumers import (
+    COMMITTED,
+    UNCOMMITTED,
+    AssignedConsumer,
+    GroupMember,
+    committed_offsets,
+)
+from kraft.chaos.real.workload.crowds import ConnectionStorm, SlowConsumer
+from kraft.chaos.real.workload.producers import RecordProducer, TransactionalProducer
+from kraft.chaos.real.workload.recorder import Recorder
+
+LOST_COMMIT: Final = "lost-commit"
+COMMITTED_S: Final = 10.0
+
+
+def transactional_topics(experiment: Experiment) -> frozenset[str]:
+    """The topics that transactions write to."""
+    return frozenset(one.topic for one in experiment.workload if one.kind == "transactional-producer")
+
+
+def crowd_topic(topic: str) -> str:
+    """The topic of a backlog that nobody judges: beside the one that the file names."""
+    return f"{topic}.backlog"
+
+
+class Clients:
+    """The clients of one run."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        bootstrap: str,
+        recorder: Recorder,
+        seed: int,
+        folder: Path,
+        helpers: Path,
+    ) -> None:
+        self._experiment = experiment
+        self._bootstrap = bootstrap
+        self._recorder = recorder
+        self._seed = seed
+        self._transactional = transactional_topics(experiment)
+        self._threads = [
+            client for number, spec in enumerate(experiment.workload) for client in self._made(number, spec)
+        ]
+        self._commands = [
+            Command(spec, number, folder, helpers)
+            for number, spec in enumerate(experiment.workload)
+            if spec.kind == "command"
+        ]
+
+    def _made(self, number: int, spec: Workload) -> Iterator[Client]:
+        bootstrap, recorder = self._bootstrap, self._recorder
+        for copy in range(1 if spec.kind == "connection-storm" else spec.clients):
+            name = f"{spec.kind}-{number + 1}" + (f"-{copy + 1}" if spec.clients > 1 else "")
+            if spec.kind in ("producer", "idempotent-producer"):
+                is_idempotent = spec.kind == "idempotent-producer"
+                yield RecordProducer(name, bootstrap, recorder, spec, idempotent=is_idempotent)
+            elif spec.kind == "transactional-producer":
+                ending = f"-{copy}" if copy else ""
+                rng = random.Random(f"{self._seed}/{name}")
+                yield TransactionalProducer(
+                    name, bootstrap, recorder, spec, transactional_id=spec.transactional_id + ending, rng=rng
+                )
+            elif spec.kind == "consumer":
+                yield AssignedConsumer(name, bootstrap, recorder, spec.topic, UNCOMMITTED)
+                if spec.topic in self._transactional:
+                    yield AssignedConsumer(f"{name}-committed", bootstrap, recorder, spec.topic, COMMITTED)
+            elif spec.kind == "group":
+                yield GroupMember(name, bootstrap, recorder, spec.topic, spec.group)
+            elif spec.kind == "connection-storm":
+                yield ConnectionStorm(name, bootstrap, recorder, spec)
+            elif spec.kind == "slow-consumer":
+                yield SlowConsumer(name, bootstrap, recorder, spec, crowd_topic(spec.topic))
+
+    def prepare(self) -> None:
+        """What must be there before the workload begins: backlogs. Raises RuntimeError."""
+        for client in self._threads:
+            if isinstance(client, SlowConsumer):
+                client.prepare()
+
+    def start(self, seconds: float) -> None:
+        """They go on for about so long."""
+        for client in self._threads:
+            client.start()
+        for command in self._commands:
+            command.start(self._bootstrap, self._recorder.partitions, seconds)
+
+    def have_begun(self) -> bool:
+        """Whether every partition that is written has acknowledged something to whoever waits for that."""
+        written = {
+            (one.topic, number)
+            for one in self._experiment.workload
+            if one.kind.endswith("producer") and one.acks
+            for number in range(self._recorder.partitions[one.topic])
+        }
+        operations = list(self._recorder.history.operations)
+        done = {
+            (one.topic, one.key[1])
+            for one in operations
+            if one.key and one.kind is OperationKind.SEND and one.status is OperationStatus.OK
+        }
+        return written <= done
+
+    def stop(self) -> None:
+        """Tells all of them; does not wait."""
+        for client in self._threads:
+            client.stopping.set()
+        for command in self._commands:
+            command.stop()
+
+    def join(self) -> None:
+        """Waits until every outcome that comes is recorded; one that does not end is a problem of the run."""
+        for client in self._threads:
+            if client.is_alive():
+                client.join(END_S)
+            if client.is_alive():
+                self._recorder.problem(f"client {client.name} does not end")
+
+    def commands(self) -> tuple[CommandEnd, ...]:
+        """Waits for them, and reads their histories."""
+        return tuple(command.end(self._recorder) for command in self._commands)
+
+    def lost_commits(self) -> list[Found]:
+        """What groups have committed must be no older than any commit that was acknowledged: every member begins at
+        what was committed last. Asked when all has healed."""
+        groups = {(one.group, one.topic) for one in self._experiment.workload if one.kind == "group"}
+        found = []
+        for group, topic in sorted(groups):
+            names = [(topic, number) for number in range(self._recorder.partitions[topic])]
+            stands = committed_offsets(self._bootstrap, group, names, COMMITTED_S)
+            for name in names:
+                told = [
+                    one
+                    for one in self._recorder.commits
+                    if (one.group, one.topic, one.partition) == (group, *name)
+                ]
+                newest = max(told, key=lambda one: one.offset, default=None)
+                if newest is not None and name in stands and stands[name] < newest.offset:
+                    text = (
+                        f"group {group}: {name[0]}-{name[1]} stands at {stands[name]}, and {newest.process} was told"
+                        f" at {newest.at_s:.3f} s that {newest.offset} is committed"
+                    )
+                    found.append(Found(LOST_COMMIT, text, ()))
+        return found

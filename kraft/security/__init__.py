@@ -1,0 +1,1 @@
+"""Who is who: mechanisms of authentication and how credentials are written; pure."""

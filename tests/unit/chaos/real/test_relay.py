@@ -1,0 +1,188 @@
+"""Relays before a server that echoes: what passes, what does not, and who went around."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kraft.chaos.real.relay import (
+    CLIENTS,
+    WHOLE,
+    Condition,
+    Link,
+    Passage,
+    Relays,
+    connections_around,
+)
+
+NODE = 1
+THERE, BACK = Link(CLIENTS, NODE), Link(NODE, CLIENTS)
+ANSWER_S = 10.0
+
+
+class Echo:
+    """A server that sends back what it gets."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._echo, args=(connection,), daemon=True).start()
+
+    def _echo(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                while data := connection.recv(1 << 16):
+                    connection.sendall(data)
+            except OSError:
+                return
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    server = Echo()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def relays() -> Iterator[Relays]:
+    made = Relays(lambda node_id: os.getpid(), [NODE], seed=1)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(echo: Echo, relays: Relays) -> Iterator[socket.socket]:
+    port = relays.relay(NODE, echo.port, clients=True)
+    with socket.create_connection(("127.0.0.1", port), ANSWER_S) as connection:
+        yield connection
+
+
+def asked(client: socket.socket, text: bytes) -> bytes:
+    client.sendall(text)
+    return client.recv(len(text))
+
+
+def test_what_is_sent_passes_and_is_counted(client: socket.socket, relays: Relays) -> None:
+    assert asked(client, b"hello") == b"hello"
+    traffic = relays.traffic([THERE])
+    assert (traffic.connections, traffic.passed_bytes, traffic.hurt) == (1, 5, 0)
+    assert relays.traffic([BACK]).passed_bytes == 5
+
+
+@pytest.mark.parametrize("cut", [THERE, BACK])
+def test_what_a_cut_holds_back_comes_when_it_heals(client: socket.socket, relays: Relays, cut: Link) -> None:
+    assert asked(client, b"before") == b"before"
+    passed = relays.impose(Condition(Passage.STALLED), [cut]).passed_bytes
+    client.sendall(b"later")
+    client.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        client.recv(5)
+    traffic = relays.traffic([cut])
+    assert traffic.passed_bytes == passed
+    assert traffic.hurt == 1
+    client.settimeout(ANSWER_S)
+    relays.heal()
+    assert client.recv(5) == b"later"
+
+
+def test_who_gave_up_during_a_cut_is_not_connected_when_it_heals(
+    client: socket.socket, relays: Relays
+) -> None:
+    assert asked(client, b"before") == b"before"
+    relays.cut(THERE, BACK)
+    with socket.create_connection(client.getpeername(), ANSWER_S) as impatient:
+        impatient.sendall(b"anybody?")
+    relays.heal()
+    assert asked(client, b"after") == b"after"
+    assert asked_anew(client.getpeername()[1], b"new") == b"new"
+    assert relays.traffic([THERE]).connections == 2
+
+
+def test_a_reset_ends_connections_and_refuses_new_ones_until_it_heals(
+    client: socket.socket, relays: Relays
+) -> None:
+    port = client.getpeername()[1]
+    assert asked(client, b"before") == b"before"
+    relays.impose(Condition(Passage.RESET), [THERE])
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+    with pytest.raises(ConnectionError):
+        asked_anew(port, b"meanwhile")
+    relays.heal()
+    assert asked_anew(port, b"after") == b"after"
+
+
+def asked_anew(port: int, text: bytes) -> bytes:
+    """Asks on a connection of its own; an end without an answer is one without a handshake, too."""
+    with socket.create_connection(("127.0.0.1", port), ANSWER_S) as connection:
+        return asked(connection, text) or asked(connection, text)
+
+
+def test_a_half_open_connection_swallows_and_is_reset_when_it_heals(
+    client: socket.socket, relays: Relays
+) -> None:
+    assert asked(client, b"before") == b"before"
+    relays.impose(Condition(Passage.HALF_OPEN), [THERE])
+    client.sendall(b"lost")
+    client.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    assert relays.traffic([THERE]).hurt == 1
+    client.settimeout(ANSWER_S)
+    relays.impose(WHOLE, [THERE])
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+
+
+def test_latency_and_bandwidth_are_lower_bounds(client: socket.socket, relays: Relays) -> None:
+    relays.impose(Condition(latency_s=0.1), [THERE, BACK])
+    began_s = time.monotonic()
+    assert asked(client, b"slow") == b"slow"
+    assert time.monotonic() - began_s >= 0.2
+    relays.impose(Condition(bytes_per_s=100_000.0), [THERE])
+    began_s = time.monotonic()
+    client.sendall(b"x" * 30_000)
+    received = 0
+    while received < 30_000:
+        received += len(client.recv(1 << 16))
+    assert time.monotonic() - began_s >= 0.3
+    assert relays.traffic([THERE]).hurt >= 2
+
+
+def test_a_connection_that_goes_around_the_relays_is_known_after_it_was_closed(
+    client: socket.socket, relays: Relays, echo: Echo
+) -> None:
+    assert asked(client, b"through") == b"through"
+    assert connections_around(relays.node_ports) == set()
+    with socket.create_connection(("127.0.0.1", echo.port), ANSWER_S) as stranger:
+        port = stranger.getsockname()[1]
+        assert asked(stranger, b"around") == b"around"
+        assert connections_around(relays.node_ports) == {(echo.port, port)}
+    assert (echo.port, port) in connections_around(relays.node_ports), (
+        "it ended first: the kernel remembers it"
+    )
+
+
+def test_links_around_a_node() -> None:
+    made = Relays(lambda node_id: None, [1, 2, 3])
+    try:
+        assert made.around(2) == ([Link(2, 1), Link(2, 3)], [Link(1, 2), Link(3, 2)])
+    finally:
+        made.close()
