@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kraft.cli import cluster, configs, features, storage
+from kraft.cli.audit.command import audit
 from kraft.cli.chaos import commands as chaos
 from kraft.cli.consume.command import consume
 from kraft.cli.demo.run import demo
@@ -50,6 +51,7 @@ app.command("log-dirs")(reflowed(log_dirs))
 app.add_typer(chaos.app, name="chaos")
 app.command()(produce)
 app.command()(consume)
+app.command()(reflowed(audit))
 app.add_typer(ingest.app, name="ingest")
 app.command()(demo)
 

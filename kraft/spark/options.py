@@ -36,6 +36,7 @@ OPTIONS_OF_STREAMS = (
 )
 _OPTIONS = (
     "kafka.bootstrap.servers",
+    "path",
     *_SUBSCRIPTIONS,
     "startingOffsets",
     "startingOffsetsByTimestamp",
@@ -132,6 +133,8 @@ class ReadOptions:
     group_id_for_lag: str | None
     """The group that a stream reports its offsets to."""
     security: Security
+    path: tuple[str, ...] = ()
+    """Data directories of stopped brokers to read instead of a cluster; `bootstrap` is empty then."""
 
 
 def known_options() -> tuple[str, ...]:
@@ -151,8 +154,10 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = False) -
             if name.lower() in options:
                 raise OptionError(f"Option {name} is for batches: a stream has no end.")
     topics, pattern, partitions = _subscription(options)
+    path = _path(options, streaming=streaming)
     return ReadOptions(
-        bootstrap=parse_bootstrap(options.get("kafka.bootstrap.servers", "")),
+        bootstrap=() if path else parse_bootstrap(options.get("kafka.bootstrap.servers", "")),
+        path=path,
         topics=topics,
         pattern=pattern,
         partitions=partitions,
@@ -175,6 +180,27 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = False) -
         group_id_for_lag=options.get("groupidforlag", "").strip() or None,
         security=parse_security(options),
     )
+
+
+def _path(options: Mapping[str, str], *, streaming: bool | None) -> tuple[str, ...]:
+    """The data directories to read; empty: a cluster is read."""
+    if "path" not in options:
+        return ()
+    directories = tuple(filter(None, (part.strip() for part in options["path"].split(","))))
+    if not directories:
+        raise OptionError(
+            "Option path is empty: give DIR[,DIR…], data directories (log.dirs) of stopped brokers."
+        )
+    if "kafka.bootstrap.servers" in options:
+        raise OptionError(
+            "Give path, to read the data directories of stopped brokers, or kafka.bootstrap.servers, to read from"
+            " running ones: not both."
+        )
+    if streaming:
+        raise OptionError(
+            "Option path is for batches: stopped brokers write nothing. Give kafka.bootstrap.servers."
+        )
+    return directories
 
 
 def _columns(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from kraft.spark.client import ClusterClient, TopicMetadata
+from kraft.spark.client import TopicMetadata
 from kraft.spark.data_loss import LossPolicy
 from kraft.spark.errors import OptionError
+from kraft.spark.log_source import LogSource
 from kraft.spark.options import EARLIEST, LATEST, ByTimestamp, OffsetSpec, ReadOptions
 from kraft.spark.sampling import bytes_per_offset
 from kraft.spark.slice_reader import PartitionSlice
@@ -35,7 +36,7 @@ class Bounds(NamedTuple):
     leader_epoch: int
 
 
-def plan(client: ClusterClient, options: ReadOptions, loss: LossPolicy) -> list[PartitionSlice]:
+def plan(client: LogSource, options: ReadOptions, loss: LossPolicy) -> list[PartitionSlice]:
     """Captures the cut and splits it; empty partitions have no slice. Raises ConnectorError."""
     topics = wanted_topics(client, options)
     partitions = wanted_partitions(topics, options)
@@ -60,7 +61,7 @@ def plan(client: ClusterClient, options: ReadOptions, loss: LossPolicy) -> list[
 
 
 def split_by_options(
-    client: ClusterClient,
+    client: LogSource,
     options: ReadOptions,
     ranges: Sequence[PartitionSlice],
     *,
@@ -122,7 +123,7 @@ def split(
     ]
 
 
-def wanted_topics(client: ClusterClient, options: ReadOptions) -> dict[str, TopicMetadata]:
+def wanted_topics(client: LogSource, options: ReadOptions) -> dict[str, TopicMetadata]:
     """The topics of `subscribe` and `assign`, all there, or those in whose names `subscribePattern` is found, if any.
 
     As in Spark's own source a part of the name is enough; `^` and `$` hold it to the whole.
@@ -147,7 +148,7 @@ def wanted_partitions(topics: Mapping[str, TopicMetadata], options: ReadOptions)
     return [TopicPartition(name, index) for name in sorted(topics) for index in topics[name].leaders]
 
 
-def list_bounds(client: ClusterClient, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
+def list_bounds(client: LogSource, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
     """What each partition holds now."""
     latest = client.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
     earliest = client.list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
@@ -160,7 +161,7 @@ def list_bounds(client: ClusterClient, partitions: Sequence[TopicPartition]) -> 
 
 
 def resolve(
-    client: ClusterClient,
+    client: LogSource,
     spec: OffsetSpec,
     side: str,
     bounds: Mapping[TopicPartition, Bounds],
@@ -195,7 +196,7 @@ def resolve(
 
 
 def _by_timestamp(
-    client: ClusterClient, spec: ByTimestamp, side: str, bounds: Mapping[TopicPartition, Bounds]
+    client: LogSource, spec: ByTimestamp, side: str, bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[TopicPartition, int]:
     if isinstance(spec.timestamps, int):
         times: Mapping[TopicPartition, int] = dict.fromkeys(bounds, spec.timestamps)

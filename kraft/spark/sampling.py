@@ -8,9 +8,10 @@ the wire; what is planned with it is soft by the spread of the sizes and by one 
 from __future__ import annotations
 
 from kraft.protocol import ErrorCode
-from kraft.spark.client import ClusterClient, TransientError
+from kraft.spark.client import TransientError
 from kraft.spark.decode import whole_batches
 from kraft.spark.errors import TopicChangedError, UnknownTopicError
+from kraft.spark.log_source import LogSource
 from kraft.spark.retry import Attempts
 from kraft.spark.slice_reader import PartitionSlice
 from partitions.topic_partition import TopicPartition
@@ -20,7 +21,7 @@ _SAMPLE_BYTES = 16 << 10
 """Asked for at each place; brokers send a larger batch whole."""
 
 
-def bytes_per_offset(client: ClusterClient, part: PartitionSlice, *, samples: int = _SAMPLES) -> float:
+def bytes_per_offset(client: LogSource, part: PartitionSlice, *, samples: int = _SAMPLES) -> float:
     """The mean over `samples` places, each in the middle of its share of the range; 0 where nothing is to be seen.
 
     Raises ConnectorError when no leader answers in the policy's budget.
@@ -31,7 +32,7 @@ def bytes_per_offset(client: ClusterClient, part: PartitionSlice, *, samples: in
     return sum(densities) / len(densities) if densities else 0.0
 
 
-def _sample(client: ClusterClient, part: PartitionSlice, at: int) -> float | None:
+def _sample(client: LogSource, part: PartitionSlice, at: int) -> float | None:
     """Bytes an offset in the batches from `at` on; None if they are gone, of which the reader will tell."""
     attempts = Attempts(client.policy)
     partition = TopicPartition(part.topic, part.partition)

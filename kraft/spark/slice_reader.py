@@ -16,10 +16,7 @@ import pyarrow as pa
 from kraft.protocol import ErrorCode
 from kraft.protocol.fetch import PartitionData
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from kraft.spark.client import (
-    ClusterClient,
-    TransientError,
-)
+from kraft.spark.client import TransientError
 from kraft.spark.data_loss import LossPolicy
 from kraft.spark.decode import SliceAudit, SliceDecoder
 from kraft.spark.errors import (
@@ -28,6 +25,7 @@ from kraft.spark.errors import (
     TopicChangedError,
     UnknownTopicError,
 )
+from kraft.spark.log_source import LogSource
 from kraft.spark.retry import Attempts
 from partitions.topic_partition import TopicPartition
 
@@ -55,7 +53,7 @@ class SliceReader:
 
     def __init__(
         self,
-        client: ClusterClient,
+        client: LogSource,
         part: PartitionSlice,
         *,
         columns: Sequence[str],

@@ -1,7 +1,8 @@
 """Spark's entry: `format("kraft")`, a Python data source that reads and writes batches and streams.
 
 The columns are those of Spark's own Kafka source. One `load()` is one cut of all partitions (`plan.py`), and each
-offset of it is read exactly once (`slice_reader.py`), or the job fails. `stream.py` reads streams, `writer.py` writes.
+offset of it is read exactly once (`slice_reader.py`), or the job fails. With `path` the same is read from the data
+directories of stopped brokers (`offline`). `stream.py` reads streams, `writer.py` writes.
 Spark makes the source and plans in a Python process beside the driver; it reads and writes in the executors' Python
 workers, each with its own copy of the reader: nothing is shared but what is pickled. The format registers itself
 through the top-level package `pyspark_kraft`.
@@ -79,10 +80,19 @@ class KraftReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not che
 
     def partitions(self) -> list[InputPartition]:
         """One per slice. Nothing to read gives an empty list, of which Spark makes one `None`."""
+        if self._options.path:
+            from kraft.spark.offline.cluster import plan_offline
+
+            return [InputPartition(part) for part in plan_offline(self._options, self._loss)]
         with driver_client(self._options) as client:
             return [InputPartition(part) for part in plan(client, self._options, self._loss)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:
+            return
+        if self._options.path:
+            from kraft.spark.offline.cluster import read_offline
+
+            yield from read_offline(self._options, self._loss, partition.value)
             return
         yield from read_slice(self._options, self._loss, partition.value)

@@ -88,6 +88,7 @@ def test_every_line_of_odd_files_survives_the_killed_leader(tmp_path: Path) -> N
     table = parquet.read_table(document["parquet"], columns=["value"])
     wanted = Counter(line for data in ODD_FILES.values() for line in data.removesuffix(b"\n").split(b"\n"))
     assert Counter(table.column("value").to_pylist()) == wanted
+    assert Path(document["picture"]).read_bytes().startswith(b"\x89PNG")
     assert server_processes(tmp_path) == []
 
 

@@ -13,7 +13,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import NewTopic
 
+from tests.support.node_processes import created
 from tests.support.real_clients import QUIET
 from tests.support.source_tree import ROOT
 from tests.support.threaded_cluster import ThreadedCluster
@@ -98,3 +100,15 @@ def test_alerts_in_real_time_and_a_table_for_later(
     assert told(shared_cluster, alerts) == [("cart", cart), ("shop", shop)]
     folders = {path.name for path in (work / "requests.parquet").glob("service=*")}
     assert folders == {"service=cart", "service=shop"}
+
+
+def test_samples_of_the_host_become_a_picture(
+    shared_cluster: ThreadedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    created(shared_cluster.admin, lambda: NewTopic("host-samples", 2, 3))
+    program = runpy.run_path(str(ROOT / "examples" / "ingest_and_plot.py"))["main"]
+    program([shared_cluster.bootstrap, str(tmp_path), "2"])
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1] == str(tmp_path / "picture.png")
+    assert sum(line.startswith("|") for line in printed) == 1 + 5, "the busiest processes"
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -29,6 +29,7 @@ from tests.support import odd_topics
 from tests.support.fake_broker import FakeCluster, FakePartition
 from tests.support.odd_topics import Row
 from tests.support.sasl_server import SaslUsers
+from tests.support.stored_logs import DATA, LEADER_EPOCHS, closed_directory, records_of
 from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
 
 pytestmark = [
@@ -91,6 +92,25 @@ def value(partition: int, offset: int) -> bytes:
 def read(spark: SparkSession, cluster: FakeCluster, **options: Any) -> DataFrame:
     reader = spark.read.format("kraft").option("kafka.bootstrap.servers", cluster.bootstrap)
     return reader.options(**{"subscribe": "orders", **options}).load()
+
+
+def test_the_data_directory_of_a_stopped_broker(spark: SparkSession, tmp_path: Path) -> None:
+    for path, content in closed_directory().items():
+        target = tmp_path / path.removeprefix(f"{DATA}/")
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(content)
+    options = {"subscribe": "orders", "minPartitions": "4", "includeHeaders": "true"}
+    frame = spark.read.format("kraft").options(**options).load(str(tmp_path))
+    assert frame.rdd.getNumPartitions() == 4
+    rows = sorted(frame.collect(), key=lambda row: row.offset)
+    expected = [record for number in range(len(LEADER_EPOCHS)) for record in records_of(number)]
+    assert [(row.key, row.value) for row in rows] == [record[1:3] for record in expected]
+    assert [(row.topic, row.partition, row.offset) for row in rows] == [
+        ("orders", 0, offset) for offset in range(len(expected))
+    ]
+    (tmp_path / "replication-offset-checkpoint").unlink()
+    with pytest.raises(PySparkException, match="no high watermark of orders-0"):
+        spark.read.format("kraft").options(**options).load(str(tmp_path)).count()
 
 
 def test_the_format_is_found_without_registration_and_reads_everything(

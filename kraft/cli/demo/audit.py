@@ -37,6 +37,8 @@ class Audit:
     acked_after_kill: int
     killed: int
     parquet: str
+    picture: str | None = None
+    """The PNG's path, where matplotlib is installed."""
 
     @property
     def acked(self) -> int:
@@ -64,6 +66,7 @@ class Audit:
             "acked_after_kill": self.acked_after_kill,
             "killed": self.killed,
             "parquet": self.parquet,
+            "picture": self.picture,
         }
 
 

@@ -56,6 +56,8 @@ def print_audit(audit: Audit, summary: Summary, *, to_stderr: bool) -> None:
         soft_wrap=True,
     )
     console.print(f"parquet: {audit.parquet}", soft_wrap=True)
+    drawn = audit.picture or "none: matplotlib draws it, pip install 'kraft[examples]'"
+    console.print(f"picture: {drawn}", soft_wrap=True, markup=False)
     if not audit.failures():
         console.print("[green]held: nothing acknowledged was lost, nothing was doubled[/green]")
 

@@ -1,7 +1,7 @@
-"""The main job: a three-node cluster, a stream, a killed leader, Spark into Parquet, an audit by identity.
+"""The main job: a three-node cluster, a stream, a killed leader, `kraft ingest` into Parquet, an audit by identity.
 
 `kraft demo` runs it, and so does `scripts/demo`. However it ends, Ctrl-C included, it ends the cluster's processes and
-removes their data; the Parquet stays.
+removes their data; the Parquet and the picture of it stay.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from threading import Event as ThreadEvent
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from kraft.cli.demo import report
+from kraft.cli.demo import picture, report
 from kraft.cli.demo.audit import Audit, audit
 from kraft.cli.demo.leaders import LeaderWatch
 from kraft.cli.demo.sources import FileLines, HostSamples
 from kraft.cli.demo.stream import Ledger, PacedStream
+from kraft.cli.ingest.run import failures_told, require_ingest
 from kraft.cli.shared.interrupts import ends_like_ctrl_c, uninterrupted
 from kraft.cli.shared.options import Json
 from kraft.cli.shared.output import console, print_json, progress
@@ -37,17 +40,27 @@ TOPIC = "demo"
 STREAM_S = 8.0
 KILL_AT = 0.4
 ADMIN_TIMEOUT_S = 15.0
+CORES = 2
+
+
+class Kill(NamedTuple):
+    """The broker that was killed, and when, in ms since 1970."""
+
+    broker: int
+    time_ms: int
 
 
 def demo(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Files of lines; none: samples of this host.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="The folder that gets the Parquet.")] = Path("demo-output"),
+    output: Annotated[Path, typer.Option(help="The folder that gets Parquet and picture.")] = Path(
+        "demo-output"
+    ),
     as_json: Json = False,
 ) -> None:
     """Run the main job and audit it. Exit 0 only if nothing acknowledged was lost and nothing doubled."""
-    require_spark()
+    require_ingest()
     try:
         source = FileLines(files) if files else HostSamples(STREAM_S)
     except OSError as error:
@@ -79,24 +92,58 @@ def run(
     finally:
         watch.close()
     with progress("starting Spark", total=None):
-        spark = local_session("kraft-demo")
+        spark = local_session("kraft-demo", cores=CORES, **{"spark.sql.shuffle.partitions": f"{CORES}"})
     try:
-        with progress("ingesting with Spark", total=None):
-            frame = spark.read.format("kraft").option("kafka.bootstrap.servers", bootstrap)
-            frame.option("subscribe", TOPIC).load().write.parquet(str(parquet))
+        ingest_topic(bootstrap, parquet)
         with progress("auditing", total=None):
-            result = audit(ledger, parquet, killed, watch.leaderless_ms)
+            result = audit(ledger, parquet, killed.broker, watch.leaderless_ms)
             summary = report.summarise(spark, parquet, ledger)
+        if picture.can_draw():
+            with progress("drawing", total=None):
+                result = replace(
+                    result, picture=str(draw(spark, source, killed, parquet.with_name("picture.png")))
+                )
     finally:
         spark.stop()
     return result, summary
 
 
-def stream(cluster: LocalCluster, source: FileLines | HostSamples, ledger: Ledger, watch: LeaderWatch) -> int:
-    """Streams everything, killing the busiest leader on the way. Returns the killed broker's id."""
+def ingest_topic(bootstrap: str, parquet: Path) -> None:
+    """As `kraft ingest demo --format parquet --to DIR`, with the session that there is. Raises UserError."""
+    from kraft.cli.ingest.display import Display
+    from kraft.ingest.model import TableProperties
+    from kraft.ingest.options import IngestOptions
+    from kraft.ingest.run import Ports, ingest
+    from kraft.ingest.spark_job import SparkJobs
+
+    options = IngestOptions(
+        topics=(TOPIC,),
+        folder=parquet,
+        bootstrap=bootstrap,
+        properties=TableProperties("parquet", "bytes", None),
+    )
+    with failures_told(), Display() as display:
+        jobs = SparkJobs(f"local[{CORES}]")
+        ingest(options, Ports(jobs=jobs, watcher=display, stop=ThreadEvent(), compact=lambda _table: None))
+
+
+def draw(spark: Any, source: FileLines | HostSamples, killed: Kill, path: Path) -> Path:
+    """The picture of the view `ingested`, as a PNG."""
+    picture.show_samples(spark, are_there=isinstance(source, HostSamples))
+    what = "this host" if isinstance(source, HostSamples) else f"{source.total:,} lines of files"
+    event = picture.Event(f"broker {killed.broker} killed", killed.time_ms)
+    title = f"kraft demo: {what}, streamed through {NODES} brokers, one of them killed"
+    picture.draw(picture.query(spark), title, path, event)
+    return path
+
+
+def stream(
+    cluster: LocalCluster, source: FileLines | HostSamples, ledger: Ledger, watch: LeaderWatch
+) -> Kill:
+    """Streams everything, killing the busiest leader on the way."""
     total = source.total
     started = time.monotonic()
-    killed: list[int] = []
+    killed: list[Kill] = []
 
     def kill_when_due(sent: int, advance: Callable[[float], None]) -> None:
         advance(1)
@@ -107,7 +154,7 @@ def stream(cluster: LocalCluster, source: FileLines | HostSamples, ledger: Ledge
             cluster.kill(broker)
             watch.killed(broker, led, time.monotonic())
             ledger.killed = True
-            killed.append(broker)
+            killed.append(Kill(broker, round(time.time() * 1000)))
             partitions = sum(1 for leader in led.values() if leader == broker)
             console.print(f"killed -9 broker {broker}, which led {partitions} of {PARTITIONS} partitions")
 
@@ -151,11 +198,3 @@ def local_cluster() -> Iterator[LocalCluster]:
         finally:
             with uninterrupted():
                 cluster.destroy()
-
-
-def require_spark() -> None:
-    """Raises UserError unless the Spark extra is installed."""
-    from importlib.util import find_spec
-
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise UserError("the demo ingests with Spark; install it with: pip install 'kraft[spark]'")

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from kraft.auditing.messages import DEFAULT_AUDIT_TOPIC, DEFAULT_WINDOW_MS
+from kraft.cli.produce.audit import AuditOptions, LineAudit
 from kraft.cli.produce.lines import LineFormat, open_sources
 from kraft.cli.produce.sending import (
     MARGIN_S,
@@ -26,7 +28,7 @@ from kraft.cli.shared.escapes import unescape
 from kraft.cli.shared.librdkafka import Properties, client_of, parse_properties
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, require_text
 from kraft.cli.shared.output import console, fail, print_json
-from kraft.cli.shared.times import parse_time_ms
+from kraft.cli.shared.times import parse_duration_ms, parse_time_ms
 from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 MESSAGE_TIMEOUT_MS = 30_000
@@ -100,6 +102,16 @@ def produce(
         int | None,
         typer.Option(min=1, metavar="N", help="Lines of one transaction; else all are.", show_default=False),
     ] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Count acknowledged lines by window, for `kraft audit`.")
+    ] = False,
+    audit_topic: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Where counts are sent.", show_default=DEFAULT_AUDIT_TOPIC),
+    ] = None,
+    audit_window: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How long a window is.", show_default="PT1M")
+    ] = None,
     properties: Properties = None,
     as_json: Json = False,
 ) -> None:
@@ -107,6 +119,8 @@ def produce(
 
     With --transactional-id a transaction that fails or is interrupted is aborted, which ends the run: what is committed
     is a beginning of the input. Exit 1 if any line was not committed, 3 if that cannot be told.
+
+    With --audit, exit 1 also if lines stayed uncounted. A run that is killed leaves those of its last window uncounted.
     """
     line_format = LineFormat(
         unescape(key_separator, "--key-separator"),
@@ -138,7 +152,8 @@ def produce(
     }
     if transactional_id is not None:
         wanted["transactional.id"] = require_text(transactional_id, "the transactional id")
-    run = _run(wanted, target, line_format, files or [], transaction_records)
+    counts = _audit_options(audit, audit_topic, audit_window)
+    run = _run(wanted, target, line_format, files or [], transaction_records, counts)
     if as_json:
         print_json(
             {
@@ -148,6 +163,7 @@ def produce(
                 "failed": run.failed,
                 "not_sent": run.not_sent,
                 **({} if run.transactions is None else {"committed": run.transactions.committed}),
+                **({} if run.audit is None else {"counted": run.audit.counted}),
             }
         )
     if run.why_stopped is not None:
@@ -157,8 +173,26 @@ def produce(
     if run.lacking:
         what = "unacknowledged" if run.transactions is None else "uncommitted"
         fail(f"{run.lacking} of {run.lines} lines stayed {what}: {run.counts()}{_reason(run)}")
+    if run.audit is not None and run.audit.uncounted:
+        fail(
+            f"the counts of {run.audit.uncounted} lines were not acknowledged ({run.audit.first_error}):"
+            f" {run.counts()}; `kraft audit` will find them uncounted"
+        )
     if not as_json:
         console.print(run.counts(), style="dim", markup=False)
+
+
+def _audit_options(audit: bool, topic: str | None, window: str | None) -> AuditOptions | None:
+    """None: nothing is counted. Raises UserError, wrong usage."""
+    if not audit:
+        if topic is not None or window is not None:
+            raise UserError("--audit-topic and --audit-window go with --audit", EXIT_USAGE)
+        return None
+    window_ms = DEFAULT_WINDOW_MS if window is None else parse_duration_ms(window, "--audit-window")
+    if not window_ms:
+        raise UserError("--audit-window is longer than nothing", EXIT_USAGE)
+    name = DEFAULT_AUDIT_TOPIC if topic is None else require_text(topic, "the audit topic's name")
+    return AuditOptions(name, window_ms)
 
 
 def _run(
@@ -167,6 +201,7 @@ def _run(
     line_format: LineFormat,
     files: list[Path],
     transaction_records: int | None,
+    counts: AuditOptions | None,
 ) -> Run:
     """The run, ended: every line that was read is counted."""
     timeout_s = _timeout_s(wanted)
@@ -180,7 +215,10 @@ def _run(
         transactions = Transactions(
             producer, transaction_records, timeout_s and timeout_s + MARGIN_S, lambda: interrupts.count > 0
         )
-    run = Run(producer, target, line_format, watch.stalls, interrupts, transactions)
+    audit = None
+    if counts is not None:
+        audit = LineAudit(wanted, counts, target.topic, in_transactions=transactions is not None)
+    run = Run(producer, target, line_format, watch.stalls, interrupts, transactions, audit)
     with interrupts.counted(), shown(run, sources) as on_read:
         try:
             if transactions is not None:
@@ -193,6 +231,8 @@ def _run(
             run.why_stopped = str(error)
         finally:
             run.finish(timeout_s)
+            if audit is not None:
+                audit.finish()
     if interrupts.count and not run.lacking and all(source.is_terminal for source in sources):
         run.why_stopped = None  # Ctrl-C is how typing ends
     return run

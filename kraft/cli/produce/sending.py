@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kraft.cli.produce.audit import LineAudit
 from kraft.cli.produce.lines import LineError, LineFormat, Source, lines
 from kraft.cli.produce.stalls import Stalls
 from kraft.cli.produce.transactions import Transactions
@@ -97,6 +98,7 @@ class Run:
         stalls: Stalls,
         interrupts: Interrupts,
         transactions: Transactions | None = None,
+        audit: LineAudit | None = None,
     ) -> None:
         from confluent_kafka import KafkaError, KafkaException
 
@@ -108,6 +110,7 @@ class Run:
         self._on_acknowledged = stalls.acknowledged
         self._interrupts = interrupts
         self.transactions = transactions
+        self.audit = audit
         self._refusal = KafkaException
         self._unsent = KafkaError._PURGE_QUEUE
         self._unanswered = (KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_INFLIGHT)
@@ -154,6 +157,8 @@ class Run:
                     self.not_sent += 1
                     self.why_stopped = f"line {number} of {source.name} {error}; nothing after it was sent"
             self._producer.poll(0)
+            if self.audit is not None:
+                self.audit.send_due()
             why = self._transaction_trouble()
             if why is not None:
                 self.why_stopped = f"{why}; nothing after line {number} of {source.name} was sent"
@@ -172,9 +177,20 @@ class Run:
         if transactions is None or self.why_stopped is not None:
             return None
         if self.failed or self._is_dead:
-            transactions.abort()
+            self._abort(transactions)
             return "the transaction was aborted"
-        return transactions.commit() if transactions.is_full else None
+        return self._commit(transactions) if transactions.is_full else None
+
+    def _commit(self, transactions: Transactions) -> str | None:
+        why_not = transactions.commit()
+        if self.audit is not None:
+            self.audit.decided(committed=why_not is None)
+        return why_not
+
+    def _abort(self, transactions: Transactions) -> None:
+        transactions.abort()
+        if self.audit is not None:
+            self.audit.decided(committed=False)
 
     def _send(self, line: bytes) -> None:
         record = self._format.record(line)
@@ -213,6 +229,8 @@ class Run:
         if error is None:
             self.acknowledged += 1
             self._on_acknowledged(message.partition())
+            if self.audit is not None:
+                self.audit.acknowledged(message.timestamp()[1])
             return
         self._stalls.failed(message.partition())
         if error.code() == self._unsent:
@@ -232,9 +250,9 @@ class Run:
         transaction is committed, or aborted if the run stopped early."""
         if self.transactions is not None:
             if self.failed or self.why_stopped is not None or self._interrupts.count:
-                self.transactions.abort()
+                self._abort(self.transactions)
             else:
-                self.why_stopped = self.transactions.commit()
+                self.why_stopped = self._commit(self.transactions)
         started_s = time.monotonic()
         give_up_s = started_s + timeout_s + MARGIN_S if timeout_s else math.inf
         while self._flushed(POLL_S):

@@ -28,6 +28,7 @@ PROGRAM = """
 import pyarrow as pa
 import pyspark.worker, pyspark.sql.worker.plan_data_source_read, pyspark.sql.worker.write_into_data_source
 from pyspark_kraft import DefaultSource
+from kraft.spark.offline.cluster import read_offline
 from kraft.spark.stream import KraftStreamReader
 from kraft.spark.write_options import parse_write_options
 from kraft.spark.writer import WriteFailedError, write_rows

@@ -1,0 +1,1 @@
+"""`kraft audit`: what producers counted against what is stored, and what was ingested."""

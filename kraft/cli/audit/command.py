@@ -1,0 +1,286 @@
+"""`kraft audit TOPIC`: compares what producers counted with what is stored and, if asked, with what was ingested."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from kraft.auditing.comparing import (
+    DIFFERENT,
+    Known,
+    Numbers,
+    Outcome,
+    TooManyWindowsError,
+    Verdict,
+    Window,
+    WindowsDifferError,
+    judge,
+    outcome,
+)
+from kraft.auditing.messages import DEFAULT_AUDIT_TOPIC
+from kraft.cli.shared.bootstrap import bootstrap_text
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, require_text
+from kraft.cli.shared.output import Wide, complain, print_json, print_line, print_rows
+from kraft.cli.shared.tables import Rows
+from kraft.cli.shared.times import parse_duration_ms, parse_time_ms
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
+
+if TYPE_CHECKING:
+    from kraft.cli.audit.stored import Counts, Source
+
+SHOWN_MAX = 20
+"""Windows that are equal are shown, if there are no more than these."""
+_EXIT_CODES = {
+    Outcome.EQUAL: EXIT_DONE,
+    Outcome.DIFFERENT: EXIT_FAILED,
+    Outcome.UNDECIDED: EXIT_UNDECIDED,
+}
+
+
+class Question(NamedTuple):
+    """What is to be compared."""
+
+    topic: str
+    client_options: Mapping[str, str]
+    """Of the connector's client, the brokers among them."""
+    audit_topic: str
+    table: Path | None
+    since_ms: int | None
+    grace_ms: int
+
+
+class Audit:
+    """The numbers of a topic, judged."""
+
+    def __init__(self, topic: str, window_ms: int, numbers: Numbers, known: Known, counts: Counts) -> None:
+        self.topic = topic
+        self.window_ms = window_ms
+        self.windows = [numbers.window(start_ms) for start_ms in numbers.starts]
+        self.verdicts = {window.start_ms: judge(window, window_ms, known) for window in self.windows}
+        self.outcome = outcome(self.verdicts)
+        self.has_table = numbers.ingested is not None
+        self.notes = _notes(known, counts, self.windows)
+
+    def document(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "topic": self.topic,
+            "verdict": self.outcome.value,
+            "window_ms": self.window_ms,
+            "produced": sum(window.produced for window in self.windows),
+            "stored": sum(window.stored for window in self.windows),
+            "ingested": sum(window.ingested or 0 for window in self.windows) if self.has_table else None,
+            "windows": [
+                {
+                    "window_start_ms": window.start_ms,
+                    "produced": window.produced,
+                    "stored": window.stored,
+                    "taken": window.taken,
+                    "ingested": window.ingested,
+                    "hosts": dict(sorted(window.hosts.items())),
+                    "verdict": self.verdicts[window.start_ms].value,
+                }
+                for window in self.windows
+            ],
+            "notes": self.notes,
+        }
+
+    def show(self, *, everything: bool, wide: bool) -> None:
+        """For people: all windows if they are few, else those that are not equal."""
+        all_ = everything or len(self.windows) <= SHOWN_MAX
+        columns = ["window", "produced", "stored", *(["ingested"] if self.has_table else []), "verdict"]
+        table = Rows(columns)
+        for window in self.windows:
+            verdict = self.verdicts[window.start_ms]
+            if all_ or verdict is not Verdict.EQUAL:
+                ingested = [f"{window.ingested}"] if self.has_table else []
+                table.add(
+                    _time_text(window.start_ms),
+                    f"{window.produced}",
+                    f"{window.stored}",
+                    *ingested,
+                    verdict.value.replace(" ", "-"),
+                )
+        print_rows(table, wide=wide)
+        for note in self.notes:
+            print_line(note)
+        for line in self.summary():
+            print_line(line)
+
+    def summary(self) -> tuple[str, str]:
+        """Two lines on all windows."""
+        found = self.document()
+        ingested = f", {found['ingested']:,} ingested" if self.has_table else ""
+        equal = sum(verdict is Verdict.EQUAL for verdict in self.verdicts.values())
+        different = sum(verdict in DIFFERENT for verdict in self.verdicts.values())
+        return (
+            f"{self.topic}: {found['produced']:,} produced, {found['stored']:,} stored{ingested}",
+            f"{len(self.windows)} windows: {equal} equal, {different} different",
+        )
+
+
+def audit(
+    topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
+    table: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Compare with the rows of this table, too.", show_default=False),
+    ] = None,
+    audit_topic: Annotated[
+        str, typer.Option(metavar="NAME", help="Where producers send their counts.")
+    ] = DEFAULT_AUDIT_TOPIC,
+    from_time: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Windows from then on: ISO 8601, or ms.", show_default=False),
+    ] = None,
+    grace: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="A window is judged so long after its end."),
+    ] = "PT1M",
+    everything: Annotated[bool, typer.Option("--all", help="Show the windows that are equal, too.")] = False,
+    client_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="K=V",
+            help="An option of the connector's client, such as kafka.security.protocol=SSL.",
+            show_default=False,
+        ),
+    ] = None,
+    wide: Wide = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Compare, window by window, the records that producers counted with those stored and ingested.
+
+    Producers count with `kraft produce --audit`, or as examples/audited_producer.py does, by the records' timestamps;
+    late records belong to their own windows. lost: fewer stored than acknowledged; uncounted: more stored than counted
+    (a producer that does not count, or one that died before it sent its counts); not-ingested, doubled: fewer, or more,
+    rows than records in the offsets that the table has taken. open, behind: counts, records of an open transaction, or
+    the table may still come.
+    unknown: records or counts are deleted, compacted away or missing.
+
+    Exit code 0: all windows that can be judged are equal; 1: one is different; 2: wrong usage; 3: cannot tell.
+    """
+    require_text(topic, "the topic's name")
+    question = Question(
+        topic,
+        {
+            **dict(parse_pairs(client_option or [], "--client-option")),
+            "kafka.bootstrap.servers": bootstrap_text(bootstrap_server),
+        },
+        audit_topic,
+        table,
+        None if from_time is None else parse_time_ms(from_time, "--from-time"),
+        parse_duration_ms(grace, "--grace"),
+    )
+    try:
+        result = _audit(question)
+    except (TooManyWindowsError, WindowsDifferError) as error:
+        raise UserError(str(error), EXIT_UNDECIDED) from error
+    if as_json:
+        print_json(result.document())
+    else:
+        result.show(everything=everything, wide=wide)
+    if result.outcome is Outcome.UNDECIDED:
+        complain(_why_undecided(result, audit_topic))
+    raise typer.Exit(_EXIT_CODES[result.outcome])
+
+
+def _audit(question: Question) -> Audit:
+    """Raises UserError, TooManyWindowsError, WindowsDifferError."""
+    require_connector()
+    from kraft.cli.audit.stored import Source
+    from kraft.ingest.options import check_client_options
+    from kraft.spark.errors import ConnectorError, OptionError
+
+    try:
+        check_client_options(question.client_options)
+        with Source(question.client_options) as source:
+            return _compared(question, source)
+    except OptionError as error:
+        raise UserError(str(error), EXIT_USAGE) from error
+    except ConnectorError as error:
+        raise UserError(str(error), EXIT_UNDECIDED) from error
+
+
+def _compared(question: Question, source: Source) -> Audit:
+    """Counts are read before records: what is counted is stored. So are rows: what was taken is stored."""
+    from kraft.cli.audit.stored import FOREVER
+
+    topic = question.topic
+    topic_id = source.topic_id(topic)
+    now_ms = round(time.time() * 1000)
+    counts = source.counts(question.audit_topic, topic)
+    window_ms = counts.produced.window_ms()
+    since_ms = None if question.since_ms is None else question.since_ms - question.since_ms % window_ms
+    produced = {
+        start_ms: hosts
+        for start_ms, hosts in counts.produced.by_window(window_ms).items()
+        if since_ms is None or start_ms >= since_ms
+    }
+    if question.table is None:
+        found = source.stored(topic, window_ms, since_ms, {})
+        numbers = Numbers(produced, found.stored)
+    else:
+        from kraft.cli.audit.tables import read_table
+
+        ingested = read_table(question.table, topic, topic_id, window_ms, since_ms)
+        found = source.stored(topic, window_ms, since_ms, ingested.ranges)
+        numbers = Numbers(produced, found.stored, found.taken, ingested.rows)
+    known = Known(
+        open_from_ms=now_ms - question.grace_ms,
+        is_held_back=found.is_held_back,
+        stored_from_ms=found.stored_from_ms,
+        counted_from_ms=counts.counted_from_ms if produced else FOREVER,
+        is_compacted=source.is_compacted(topic),
+        counts_are_missing=counts.produced.missing > 0,
+    )
+    return Audit(topic, window_ms, numbers, known, counts)
+
+
+def require_connector() -> None:
+    """Raises UserError unless what reads topics in columns is installed."""
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in ("pyarrow", "numpy", "deltalake")):
+        raise UserError("kraft audit reads with the connector; install it with: pip install 'kraft[ingest]'")
+
+
+def _notes(known: Known, counts: Counts, windows: list[Window]) -> list[str]:
+    """What bears on the verdicts."""
+    notes = []
+    if counts.produced.missing:
+        notes.append(
+            f"{counts.produced.missing} messages with counts are missing: windows may seem uncounted"
+        )
+    if counts.unreadable:
+        notes.append(f"{counts.unreadable} messages of the audit topic are no counts")
+    if known.is_held_back:
+        notes.append("an open transaction holds records back: they cannot be counted yet")
+    if known.is_compacted:
+        notes.append("the topic is compacted: fewer records may be stored than were produced")
+    if any(window.start_ms < known.stored_from_ms for window in windows):
+        notes.append("the oldest records have expired: early windows may lack some")
+    return notes
+
+
+def _why_undecided(result: Audit, audit_topic: str) -> str:
+    if not result.windows:
+        return f"cannot tell: {result.topic} is empty, and no producer has counted in {audit_topic}"
+    if not any(window.produced for window in result.windows):
+        return (
+            f"cannot tell: no producer has counted records of {result.topic} in {audit_topic};"
+            " `kraft produce --audit` does"
+        )
+    return "cannot tell: see the verdicts of the windows"
+
+
+def _time_text(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError):
+        return f"{time_ms}"
