@@ -1,26 +1,4 @@
-"""The experiment document: a YAML file, checked whole, as frozen values.
-
-    experiment: leader-kill
-    teaches: A killed leader costs an election, and no acknowledged record.
-    backends: [sim, real]
-    duration: 30s                      # from the first fault's clock 0s to the end of the workload
-    cluster:
-      nodes: 3
-      settings: {broker.session.timeout.ms: 3000}
-      topics:
-        orders: {partitions: 3, replicas: 3, configs: {min.insync.replicas: 2}}
-    hypothesis:
-      - {probe: ailments}              # before and after; its tolerance is 0
-      - {probe: unavailable, at-most: 15s, when: during}
-    workload:
-      - {kind: idempotent-producer, topic: orders, rate: 50/s}
-      - {kind: consumer, topic: orders}
-    method:
-      - {fault: kill, target: leader of orders-0, at: 8s, for: 5s}
-    abort:
-      - {probe: unavailable, at-most: 60s}
-    expect: held                       # or {violated: [lost-write]}
-    promises: [acked >= 100]
+"""The experiment document: a YAML file, checked whole, as frozen values. `EXAMPLE` is one, with all its parts.
 
 `vocabulary` has the words, `units` the quantities, `targets` the targets. Every mistake is told with its line
 (`ExperimentError`). Pure: `load` takes the text.
@@ -40,6 +18,32 @@ from kraft.chaos.experiments import units
 from kraft.chaos.experiments.targets import Target, TargetError, parse_target
 from kraft.chaos.experiments.vocabulary import BOTH, FAULTS, PROBES, REAL, SIM, WORKLOADS
 
+EXAMPLE: Final = """\
+experiment: leader-kill
+teaches: A killed leader costs an election, and no acknowledged record.
+backends: [sim, real]
+duration: 30s                      # of the method, whose clock begins after
+steady: 3s                         # of the undisturbed workload
+cluster:
+  nodes: 3
+  settings: {broker.session.timeout.ms: 3000}
+  topics:
+    orders: {partitions: 3, replicas: 3, configs: {min.insync.replicas: 2}}
+hypothesis:
+  - {probe: ailments}              # before and after; its tolerance is 0
+  - {probe: unavailable, at-most: 15s, when: during}
+workload:
+  - {kind: idempotent-producer, topic: orders, rate: 50/s}
+  - {kind: consumer, topic: orders}
+method:
+  - {fault: kill, target: leader of orders-0, at: 8s, for: 5s}
+abort:
+  - {probe: unavailable, at-most: 60s}
+expect: held                       # or {violated: [lost-write]}
+promises: [acked >= 100]           # counts; one that is not met: undecided
+minimums:                          # evidence that each fault needs for "held"
+  {acknowledged-before: 5, attempts-during: 1, acknowledged-after: 5}
+"""
 TEXT_MAX_CHARACTERS: Final = 64 * 1024
 NODES_MAX: Final = 9
 DURATION_MAX_S: Final = 3600.0

@@ -271,6 +271,13 @@ def _history_undecided(case: _Case) -> Iterator[str]:
         yield f"the history proves nothing: {case.evidence.checker_undecided}"
 
 
+def _unexplained_losses(case: _Case) -> Iterator[str]:
+    """The counts and the checker find losses by ways of their own: they must agree."""
+    lost = case.counts.get("lost", 0)
+    if lost and not case.evidence.anomalies and not case.counts["excused"]:
+        yield f"{lost} records acknowledged with acks=all were not read at the end, and the checker tells of none"
+
+
 def _too_many_unknown(case: _Case) -> Iterator[str]:
     sends = [one for one in case.evidence.samples if one.kind == "send"]
     unknown = sum(one.status == "info" for one in sends)
@@ -326,6 +333,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("final-read", "safety", "undecided", _not_read),
     Rule("replicas", "safety", "undecided", _not_compared),
     Rule("history", "safety", "undecided", _history_undecided),
+    Rule("losses", "safety", "undecided", _unexplained_losses),
     Rule("unknown-outcomes", "safety", "undecided", _too_many_unknown),
     Rule("starved", "safety", "undecided", _starved),
     Rule("bypass", "safety", "undecided", _bypassed),

@@ -84,7 +84,10 @@ FAULTS: Final[Mapping[str, FaultWord]] = {
     ),
     "disk-full": FaultWord("the target's disk has no room (ENOSPC)"),
     "slow-disk": FaultWord(
-        "each fsync of the target takes `sync`", {"sync": units.seconds_of}, required=frozenset(("sync",))
+        "each fsync of the target takes `sync`",
+        {"sync": units.seconds_of},
+        required=frozenset(("sync",)),
+        backends=ONLY_SIM,
     ),
     "bit-rot": FaultWord(
         "the target is stopped, a bit of a partition's log flips, it starts after `for`", takes_down=True
@@ -98,6 +101,7 @@ FAULTS: Final[Mapping[str, FaultWord]] = {
         "the target's wall clock is wrong by `offset`",
         {"offset": units.seconds_of},
         required=frozenset(("offset",)),
+        backends=ONLY_SIM,
     ),
     "cpu-pressure": FaultWord(
         "processes that compute for nothing beside the nodes, `share` of all cores",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from textwrap import fill, indent
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE
 if TYPE_CHECKING:
     from kraft.chaos.experiments.document import Experiment, Step
     from kraft.chaos.experiments.report.summary import Run
+    from kraft.chaos.experiments.vocabulary import FaultWord
 
 COLUMNS = 80
 SEED = 1
@@ -116,12 +118,26 @@ def list_experiments(as_json: Json = False) -> None:
 
 
 def explain(
-    name: Name,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE|NAME",
+            help="A file, or a name of `kraft chaos list`; without it: the words of the files.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Tell what an experiment does and teaches, before anything is done."""
+    """Tell what an experiment does and teaches, before anything is done; or how a file is written."""
     from kraft.chaos.experiments.shelf import find
 
+    if name is None:
+        if as_json:
+            print_json(_words())
+            return
+        for line in file_format():
+            print_line(line)
+        return
     experiment = find(name)
     if as_json:
         print_json({"experiments": [_row(experiment)]})
@@ -167,6 +183,53 @@ def explanation(experiment: Experiment, name: str) -> list[str]:
             *(line for text in texts for line in _folded(text, 2, hanging=text is not lessons)),
         ]
     return lines
+
+
+def file_format() -> list[str]:
+    """How a file is written, at most 80 columns wide: an example, and all words; keys in [] may be left out."""
+    from kraft.chaos.experiments.document import EXAMPLE
+    from kraft.chaos.experiments.targets import GRAMMAR
+
+    lines = ["An experiment is a YAML file like this one:", "", *EXAMPLE.splitlines(), "", "Targets"]
+    lines += _folded(GRAMMAR, 2)
+    for title, words in _words().items():
+        lines += ["", title.capitalize()]
+        for one in words:
+            keys = [key if key in one["needed"] else f"[{key}]" for key in one["keys"]]
+            told = f" ({', '.join(keys)})" if keys else ""
+            only = "" if len(one["backends"]) > 1 else f"; only {one['backends'][0]}"
+            lines += _folded(f"{one['name']}{told}: {one['doc']}{only}", 2)
+    return lines
+
+
+def _words() -> dict[str, list[dict[str, Any]]]:
+    from kraft.chaos.experiments.vocabulary import BOTH, FAULTS, PROBES, WORKLOADS
+
+    def row(
+        name: str, doc: str, keys: Iterable[str], needed: Iterable[str], backends: Iterable[str]
+    ) -> dict[str, Any]:
+        return {
+            "name": name,
+            "doc": doc,
+            "keys": sorted(keys),
+            "needed": sorted(needed),
+            "backends": sorted(backends, reverse=True),
+        }
+
+    faults = []
+    for name, fault in FAULTS.items():
+        times = {key for key, has in (("for", fault.lasts), ("ramp", fault.ramps)) if has}
+        needed = fault.required | ({"for"} if fault.lasts else set())
+        faults.append(row(name, _told(fault), times.union(fault.parameters), needed, fault.backends))
+    probes = [row(name, one.doc, ("at-least", "at-most"), (), BOTH) for name, one in PROBES.items()]
+    workloads = [row(name, one.doc, one.keys, one.required, one.backends) for name, one in WORKLOADS.items()]
+    return {"faults": faults, "probes": probes, "workloads": workloads}
+
+
+def _told(fault: FaultWord) -> str:
+    """Its text, and the words that its parameters may be."""
+    choices = [f"{key}: {' / '.join(kind)}" for key, kind in fault.parameters.items() if not callable(kind)]
+    return "; ".join((fault.doc, *choices))
 
 
 def _workload_details(one: Any) -> str:

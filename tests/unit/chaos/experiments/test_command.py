@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kraft.chaos.experiments.document import EXAMPLE, load
 from kraft.chaos.experiments.shelf import library
+from kraft.chaos.experiments.vocabulary import FAULTS, PROBES, WORKLOADS
 from kraft.cli.app import run
 from kraft.cli.chaos.experiments import explanation
 from tests.unit.chaos.experiments.planted import TEXT
@@ -112,3 +114,15 @@ def test_every_explanation_fits_a_terminal():
         lines = explanation(one, name)
         assert max(map(len, lines)) <= 80, name
         assert f"  kraft chaos run {name} --backend {one.backends[0]}" in lines
+
+
+def test_the_words_of_files_are_told(capsys):
+    assert run(["chaos", "explain"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for name in (*FAULTS, *PROBES, *WORKLOADS):
+        assert any(line.startswith((f"  {name} (", f"  {name}:")) for line in lines), name
+    assert run(["chaos", "explain", "--json"]) == 0
+    words = json.loads(capsys.readouterr().out)
+    assert {one["name"] for one in words["faults"]} == set(FAULTS)
+    assert load(EXAMPLE).name == "leader-kill"

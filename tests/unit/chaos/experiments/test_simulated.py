@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -10,10 +11,13 @@ from kraft.chaos.experiments.document import Experiment
 from kraft.chaos.experiments.evidence import Evidence
 from kraft.chaos.experiments.shelf import library
 from kraft.chaos.experiments.simulated import play, scenario_of
+from kraft.chaos.experiments.simulated.seed import run_with_page
 from kraft.chaos.experiments.simulated.strikes import STRIKES
 from kraft.chaos.experiments.verdict import judge
 from kraft.chaos.experiments.vocabulary import FAULTS, SIM
 from kraft.chaos.pool import run_isolated
+from kraft.chaos.run import run
+from kraft.chaos.scenario import FaultSpec
 from kraft.user_error import UserError
 from tests.unit.chaos.experiments.planted import experiment
 
@@ -97,3 +101,22 @@ def test_the_library_says_what_it_teaches_in_few_lines():
         assert one.text.startswith("# "), name
         if SIM in one.backends:
             scenario_of(one, 1)
+
+
+def test_a_seed_has_a_page_and_plays_as_it_does_unwatched(tmp_path):
+    scenario = replace(scenario_of(experiment(), 3), seconds=2.0, faults=(FaultSpec("kill-leader", 0.5, 0),))
+    path = tmp_path / "seed.html"
+    watched = run_isolated(
+        lambda: run_with_page(scenario, path=path, command="kraft chaos simulate --seed 3")
+    )
+    assert watched.digest == run_isolated(lambda: run(scenario)).digest
+    assert not watched.violations
+    text = path.read_text()
+    assert "<h1>seed-3<" in text
+    assert "kill-leader" in text
+    assert "kraft chaos simulate --seed 3" in text
+    assert '<div class="span node-' in text
+    nowhere = run_isolated(
+        lambda: run_with_page(replace(scenario, seconds=0.1), path=tmp_path / "x" / "y", command="")
+    )
+    assert "could not be written" in nowhere.untold

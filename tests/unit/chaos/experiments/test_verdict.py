@@ -96,6 +96,7 @@ PLANTED: list[tuple[str, dict[str, object], str]] = [
     ),
     ("replicas", {"replicas": (replace(COPIES, compared=(1, 2)),)}, "on node 3 was not compared"),
     ("history", {"checker_undecided": "no poll read a record"}, "the history proves nothing: no poll"),
+    ("losses", {"counts": {"acked": 211, "lost": 2}}, "2 records acknowledged with acks=all were not read"),
     (
         "unknown-outcomes",
         {"samples": (*SAMPLES, *(send(20 + n / 100, status="info") for n in range(100)))},
