@@ -109,8 +109,8 @@ def test_a_leader_whom_nobody_hears_is_replaced(base: Path) -> None:
 
 
 def test_transactions_have_one_outcome_though_their_coordinator_dies(base: Path) -> None:
-    kill = "{fault: kill, target: coordinator of transaction payer, at: 2s, for: 3s}"
-    verdict, reasons = judged(experiment_of("transactions", [TRANSACTIONAL, CONSUMER], [kill], 6), base)
+    kill = "{fault: kill, target: coordinator of transaction payer, at: 2s, for: 8s}"
+    verdict, reasons = judged(experiment_of("transactions", [TRANSACTIONAL, CONSUMER], [kill], 11), base)
     assert reasons == []
     assert verdict.counts["acked"] > 0
 

@@ -6,6 +6,7 @@ that failed may have been written, so only what certainly never left the client 
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from typing import Any, Final
@@ -109,7 +110,8 @@ class RecordProducer(Client):
                 due_s = max(due_s + pause_s, time.monotonic() - 1.0)
                 self._send(producer, process)
         producer.flush(END_S)
-        producer.purge()
+        with contextlib.suppress(KafkaException):  # it tells once more what has ended it
+            producer.purge()
         producer.flush(1.0)
 
     def _send(self, producer: Producer, process: str) -> None:
@@ -170,7 +172,8 @@ class TransactionalProducer(Client):
                 if self._lives == LIVES_MAX:
                     raise
             finally:
-                producer.purge()
+                with contextlib.suppress(KafkaException):  # it tells once more what has ended it
+                    producer.purge()
                 producer.flush(1.0)
 
     def _live(self, producer: Producer) -> None:
