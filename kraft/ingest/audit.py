@@ -241,7 +241,7 @@ def added_twice(folder: Path) -> Iterator[str]:
     """
     there: set[str] = set()
     for entry in sorted((folder / "_delta_log").glob("*.json")):
-        for line in entry.read_text().splitlines():
+        for line in entry.read_bytes().splitlines():  # a str is split at U+2028, too, which JSON may contain
             action = json.loads(line)
             if "remove" in action:
                 there.discard(action["remove"]["path"])

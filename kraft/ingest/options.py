@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from kraft.ingest.model import TableProperties
+from kraft.ingest.model import Format, TableProperties
 from kraft.spark.errors import OptionError
 
 DEFAULT_MAX_FILE_BYTES = 128 << 20
@@ -18,6 +18,8 @@ MAX_TRIGGER_S = 86_400.0
 _SIZES = MappingProxyType({"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30})
 _SECONDS = MappingProxyType({"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0})
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_UNUSABLE_BY_DELTA = re.compile(r"%[0-9a-fA-F]{2}|[\x00-\x1f\x7f\\]")
+"""In a path: `deltalake` decodes it as part of an address, or refuses it, when it opens the table again."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,17 @@ def check_topics(names: tuple[str, ...]) -> tuple[str, ...]:
                 f"{name!r} is no name of a topic: letters, digits, '.', '_' and '-', at most 249."
             )
     return tuple(dict.fromkeys(names))
+
+
+def check_folder(folder: Path, table_format: Format) -> Path:
+    """Before anything is written there. Raises OptionError for a path at which such a table cannot be opened."""
+    found = _UNUSABLE_BY_DELTA.search(str(folder)) if table_format == "delta" else None
+    if found is not None:
+        raise OptionError(
+            f"A Delta table cannot be in {str(folder)!r}, because of {found[0]!r} in the path: choose a folder without"
+            " it, or --format parquet."
+        )
+    return folder
 
 
 def check_client_options(options: Mapping[str, str]) -> Mapping[str, str]:

@@ -84,6 +84,7 @@ def _options(request: Request) -> IngestOptions:
     from kraft.ingest.options import (
         IngestOptions,
         check_client_options,
+        check_folder,
         check_topics,
         parse_size,
         parse_trigger,
@@ -99,7 +100,7 @@ def _options(request: Request) -> IngestOptions:
     table_format, values = cast("Format", request.table_format), cast("Values", request.values)
     return IngestOptions(
         topics=check_topics(tuple(request.topics)),
-        folder=request.to.absolute(),
+        folder=check_folder(request.to.absolute(), table_format),
         bootstrap=bootstrap_text(request.bootstrap),
         properties=TableProperties(table_format, values, request.partition_by),
         schema_text=schema_text,
@@ -124,8 +125,8 @@ def failures_told() -> Iterator[None]:
     except ConnectorError as error:
         raise UserError(str(error), EXIT_FAILED) from error
     except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        raise UserError(f"the table's folder fails:{where}: {error.strerror or error}") from error
+        where = f" {error.filename}:" if error.filename else ""
+        raise UserError(f"the table's folder fails:{where} {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from kraft.cli.ingest.run import stopped_by_signals
 from kraft.ingest.model import SliceResult, SliceTask
 from kraft.ingest.options import parse_size, parse_trigger
 from kraft.ingest.spark_job import SparkJobs
+from kraft.ingest.tables import open_table
 from kraft.ingest.writing import write_slice
 from kraft.spark.errors import OptionError
 from tests.support.fake_broker import FakeCluster
@@ -46,6 +47,8 @@ def jobs_here(monkeypatch: pytest.MonkeyPatch) -> None:
         (["t"], "name the table's folder"),
         (["--to", "x"], "Name the topics to ingest"),
         (["t", "--to", "s3://lake/t"], "and no URL"),
+        (["t", "--to", "x/a%20b"], "because of '%20' in the path"),
+        (["t", "--to", "x/a\\b"], "--format parquet"),
         (["t/u", "--to", "x"], "is no name of a topic"),
         (["t", "--to", "x", "--continuous", "--available-now"], "exclude each other"),
         (["t", "--to", "x", "--format", "orc"], "--format is one of delta, parquet"),
@@ -110,7 +113,17 @@ def test_a_failure_is_a_sentence(
     taken = tmp_path / "file"
     taken.touch()
     assert run(["ingest", "empty", "--to", str(taken), "--bootstrap-server", cluster.bootstrap]) == 1
-    assert "the table's folder fails" in capsys.readouterr().err
+    assert f"the table's folder fails: {taken}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "table_format"), [("100% ü #1?", "delta"), ("a%20b", "parquet"), ("a\\b", "parquet")]
+)
+def test_folders_of_odd_names(name: str, table_format: str, cluster: FakeCluster, tmp_path: Path) -> None:
+    words = ["--topic", "audit", "--to", str(tmp_path / name), "--format", table_format]
+    for _ in range(2):
+        assert run(["ingest", *words, "--bootstrap-server", cluster.bootstrap]) == 0
+    assert open_table(tmp_path / name).version() == 0
 
 
 def test_sizes_and_triggers() -> None:

@@ -86,6 +86,14 @@ def test_partitioned_tables(lake: Lake, values: Values, partition_by: str) -> No
     assert lake.audit().complete is True
 
 
+@pytest.mark.parametrize("city", ["a\u2028b", "a\u0085b", "Zürich", "a\rb\nc", "100%/x", ".."])
+def test_a_log_with_any_text_is_read(lake: Lake, city: str) -> None:
+    lake.first.append([(1, b"k", json.dumps({"city": city}).encode(), ())])
+    lake.ingest("json", "city")
+    assert [file.partition_values for file in lake.files()] == [{"city": city}]
+    assert lake.audit().complete is True
+
+
 def test_fields_of_json_are_compared(lake: Lake) -> None:
     documents = [
         b'{"a": 1, "b": "x"}',
