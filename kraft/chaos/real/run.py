@@ -283,6 +283,8 @@ class _Run:
     def _abort_reason(self, recorder: Recorder, watch: ClusterWatch, now_s: float) -> str:
         if recorder.problems:
             return recorder.problems[0]
+        if watch.problem:
+            return watch.problem
         if now_s < self._experiment.steady_s or not self._experiment.aborts:
             return ""
         history = History(operations=list(recorder.history.operations))
@@ -375,7 +377,7 @@ class _Run:
             starvation=self._starvation.result(),
             bypasses=tuple(watch.bypasses),
             commands=found.commands,
-            aborted=self._aborted or next(iter(recorder.problems), ""),
+            aborted=self._aborted or next(iter(recorder.problems), watch.problem),
             logs=log_lines(texts, recorder.unix_origin_s, recorder.now()),
             environment=_environment(),
         )
