@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -97,6 +98,13 @@ class Method:
         self.stopped.set()
         for thread in self._threads:
             thread.join()
+
+    def abandon(self, timeout_s: float) -> None:
+        """Waits so long at most until no step does anything more: its nodes may be gone by now."""
+        self.stopped.set()
+        end_s = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, end_s - time.monotonic()))
 
     def evidence(self) -> tuple[FaultEvidence, ...]:
         return tuple(one.evidence for one in self._strikes)

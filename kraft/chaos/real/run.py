@@ -68,6 +68,8 @@ SETTLE_S: Final = 3.0
 FINAL_S: Final = 60.0
 BEGUN_S: Final = 20.0
 TICK_S: Final = 0.2
+ABANDON_S: Final = 30.0
+"""So long a run that is interrupted waits for its faults to end; without nodes they take no time."""
 JOURNAL_SLACK_S: Final = 1.0
 DISK_BYTES: Final = 512 * 1024 * 1024
 """Of each node's own file system, where a fault needs one."""
@@ -175,7 +177,12 @@ class _Run:
             self._method.stopped.set()
         if self._clients is not None:
             self._clients.stop()
-        self._cluster.close()
+        try:
+            if self._method is not None and not self._method.is_over:
+                self._cluster.kill_nodes()  # nobody waits for one any more
+                self._method.abandon(ABANDON_S)  # the end of a fault starts its node again
+        finally:
+            self._cluster.close()
         if logs_to is not None:
             for node in self._cluster.node_ids:
                 (logs_to / f"node-{node}.log").write_text(self._cluster.log_text(node))

@@ -31,6 +31,7 @@ from kraft.chaos.experiments.evidence import CommandEnd
 from kraft.chaos.history import History, OperationKind, OperationStatus
 from kraft.chaos.real.cluster import end_group
 from kraft.chaos.real.faults.hosts import start_helper
+from kraft.chaos.real.folders import HISTORY_VARIABLE
 from kraft.chaos.real.workload.recorder import Recorder
 
 HISTORY_FILE: Final = "history.jsonl"
@@ -65,7 +66,7 @@ class Command:
             "KRAFT_CHAOS_TOPIC": topic,
             "KRAFT_CHAOS_PARTITIONS": str(topics[topic]),
             "KRAFT_CHAOS_SECONDS": f"{seconds:g}",
-            "KRAFT_CHAOS_HISTORY": str(self._history),
+            HISTORY_VARIABLE: str(self._history),
         }
         with (self._folder / OUTPUT_FILE).open("wb") as output:
             self._process = start_helper(
