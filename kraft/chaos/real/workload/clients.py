@@ -154,7 +154,9 @@ class Clients:
                 if newest is None:
                     continue
                 if name not in stands:
-                    self._recorder.problem(f"nobody tells what group {group} has committed in {name[0]}-{name[1]}")
+                    self._recorder.problem(
+                        f"nobody tells what group {group} has committed in {name[0]}-{name[1]}"
+                    )
                 elif stands[name] < newest.offset:
                     text = (
                         f"group {group}: {name[0]}-{name[1]} stands at {stands[name]}, and {newest.process} was told"

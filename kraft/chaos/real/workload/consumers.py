@@ -210,7 +210,9 @@ def read_finally(
     """A fresh client reads every partition from its log start to its leader's end."""
     committed = set(transactional)
     return tuple(
-        _read_once_or_twice(bootstrap, recorder, (topic, number), timeout_s, is_transactional=topic in committed)
+        _read_once_or_twice(
+            bootstrap, recorder, (topic, number), timeout_s, is_transactional=topic in committed
+        )
         for topic, count in recorder.partitions.items()
         for number in range(count)
     )

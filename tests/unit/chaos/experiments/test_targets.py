@@ -111,7 +111,12 @@ JOURNAL = Journal(
         ("coordinator of group a", 2, 5.0, ""),
         ("coordinator of group a", 1, 5.0, "node 1 was not coordinator of group a at 5.000 s: node 2 was"),
         ("coordinator of group a", 2, 12.0, "node 2 was not coordinator of group a at 12.000 s: node 3 was"),
-        ("coordinator of transaction a", 2, 5.0, "the metadata journal does not know coordinator of transaction a"),
+        (
+            "coordinator of transaction a",
+            2,
+            5.0,
+            "the metadata journal does not know coordinator of transaction a",
+        ),
         ("leader of other-0", 1, 5.0, "the metadata journal does not know a leader of other-0"),
         ("node 2", 2, 5.0, ""),
     ],

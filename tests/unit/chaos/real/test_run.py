@@ -50,7 +50,9 @@ class Kill:
         self._thread.join(timeout_s)
 
 
-def test_a_fault_that_ends_late_leaves_no_node_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_ends_late_leaves_no_node_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run_module, "ChaosCluster", Cluster)
     run: Any = run_module._Run(experiment(), 1, tmp_path, lambda _: None, lambda _: None)
     run._method = method = Kill(run._cluster)
