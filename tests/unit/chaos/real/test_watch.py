@@ -1,4 +1,4 @@
-"""Who watches a run: a node that ends by itself is found also after a fault of its own, and a watch that ends is told."""
+"""Who watches a run: a node that ends by itself is found, also after a fault of its own; a watch that ends is told."""
 
 from __future__ import annotations
 
