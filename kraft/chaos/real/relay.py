@@ -315,6 +315,8 @@ class Relays:
                 await state.is_open.wait()
             if state.condition.passage is Passage.HALF_OPEN:
                 state.traffic.hurt += 1
+            elif data and writer.transport.is_closing():
+                raise ConnectionResetError("the side that it is for is gone")
             elif data:
                 state.traffic.passed_bytes += len(data)
                 writer.write(data)

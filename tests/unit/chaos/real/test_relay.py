@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -194,6 +197,18 @@ def test_a_connection_of_an_ipv6_socket_around_the_relays_is_known_too(relays: R
             stranger.close()
             assert accepted.recv(1) == b""
     assert (near, far) in connections_around(relays.node_ports)
+
+
+def test_bytes_for_a_side_that_is_gone_break_the_connection(relays: Relays) -> None:
+    async def passed_on() -> None:
+        gone: Any = SimpleNamespace(transport=SimpleNamespace(is_closing=lambda: True))
+        waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        waiting.put_nowait((0.0, b"x"))
+        await relays._pass_on(relays._state(THERE), waiting, gone)
+
+    with pytest.raises(ConnectionResetError):
+        asyncio.run(passed_on())
+    assert relays.traffic([THERE]).passed_bytes == 0
 
 
 def test_links_around_a_node() -> None:
