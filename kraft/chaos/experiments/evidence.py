@@ -108,6 +108,8 @@ class Journal:
 
     partitions: tuple[MetadataChange, ...] = ()
     controllers: tuple[ControllerChange, ...] = ()
+    internal: tuple[MetadataChange, ...] | None = None
+    """Of internal topics: their partitions' leaders are the coordinators. None: coordinators are not checked."""
 
 
 @dataclass(frozen=True)

@@ -208,8 +208,8 @@ def activities(fault: FaultEvidence, evidence: Evidence) -> tuple[Activity, ...]
     if fault.began_s is None:
         return ()
     sends = [one for one in evidence.samples if one.kind == "send"]
-    written = {(one.topic, one.partition) for one in sends}
-    aimed = [name for name in fault.partitions if name in written]
+    written = {one.topic for one in sends}
+    aimed = [name for name in fault.partitions if name[0] in written]
     if not aimed:
         return (_activity(None, sends, fault, evidence),)
     return tuple(

@@ -16,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from kraft.chaos.experiments.evidence import Journal, PartitionName
+from kraft.chaos.experiments.evidence import Journal, MetadataChange, PartitionName
+from kraft.coordinator.groups.partitioning import group_partition
+from quorum.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 Role = Literal[
     "leader", "follower", "replica", "controller", "group", "transaction", "nodes", "random", "all", "step"
@@ -85,6 +87,8 @@ class Struck:
     """By which the fault's effect is judged: the role's own, else those that the nodes lead."""
 
 
+INTERNAL_TOPICS: Final[Mapping[Role, str]] = {"group": CONSUMER_OFFSETS, "transaction": TRANSACTION_STATE}
+"""By role: the topic whose partition's leader has it."""
 _PARTITION = r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)"
 _FORMS: Final[Sequence[tuple[Role, re.Pattern[str]]]] = (
     ("leader", re.compile(rf"leader of {_PARTITION}")),
@@ -188,6 +192,9 @@ def check_by_journal(
         else:
             states = [(one.at_s, set(one.isr) - {one.leader}) for one in changes]
         held, what = _holders(states, at_s, slack_s), f"a {target.text}"
+    elif target.role in INTERNAL_TOPICS and journal.internal is not None:
+        changes = _of_coordinator(target, journal.internal)
+        held, what = _holders([(one.at_s, {one.leader}) for one in changes], at_s, slack_s), target.text
     else:
         return ""
     if not held:
@@ -196,6 +203,13 @@ def check_by_journal(
         known = ", ".join(map(str, sorted(held)))
         return f"node {', '.join(map(str, nodes))} was not {what} at {at_s:.3f} s: node {known} was"
     return ""
+
+
+def _of_coordinator(target: Target, internal: Sequence[MetadataChange]) -> list[MetadataChange]:
+    """The changes of the partition that keeps a group or a transactional id."""
+    own = [one for one in internal if one.topic == INTERNAL_TOPICS[target.role]]
+    partitions = 1 + max((one.partition for one in own), default=0)
+    return [one for one in own if one.partition == group_partition(target.name, partitions)]
 
 
 def _holders(states: Sequence[tuple[float, set[int]]], at_s: float, slack_s: float) -> set[int]:

@@ -209,6 +209,10 @@ def _too_little_activity(case: _Case) -> Iterator[str]:
     for step, fault in _faults(case):
         if fault is None or fault.ended_s is None:
             continue
+        aimed = case.experiment.method[step].target.partition
+        if aimed is not None and aimed not in partitions_of(case.evidence.samples):
+            yield f"{_label(case, step)}: nobody wrote to {aimed[0]}-{aimed[1]}"
+            continue
         for one in activities(fault, case.evidence):
             where = "all partitions" if one.partition is None else f"{one.partition[0]}-{one.partition[1]}"
             for what, number, needed in (
@@ -243,11 +247,25 @@ def _not_read(case: _Case) -> Iterator[str]:
             yield f"no fresh client read {label} at the end"
         elif one.problem:
             yield f"{label} could not be read to its end: {one.problem}"
+        elif one.log_start > one.expired and not _may_expire(case, name[0]):
+            yield (
+                f"{label} begins at offset {one.log_start} at the end, though nothing of it expires: nobody could read"
+                " what was before"
+            )
         elif one.began_at > one.log_start + one.expired or one.read_to < one.log_end:
             yield (
                 f"{label} was read from {one.began_at} to {one.read_to} at the end, and not from {one.log_start}"
                 f" to {one.log_end}"
             )
+
+
+def _may_expire(case: _Case, topic: str) -> bool:
+    """Whether the file has retention delete records of a topic; by default it does not within a run."""
+    configs = {**case.experiment.cluster.settings}
+    for one in case.experiment.cluster.topics:
+        if one.name == topic:
+            configs.update(one.configs)
+    return any("retention" in key for key in configs)
 
 
 def _not_compared(case: _Case) -> Iterator[str]:

@@ -136,12 +136,16 @@ class ChaosCluster:
     def close(self) -> None:
         """Ends processes and relays; the files stay, and mounts are gone."""
         try:
-            for node_id in self.node_ids:
-                self.local.kill(node_id)
+            self.kill_nodes()
         finally:
             self._pool.shutdown(cancel_futures=True)
             self.relays.close()
             unmount_below(self.local.directory)
+
+    def kill_nodes(self) -> None:
+        """SIGKILL for every node. Raises UserError if one is not gone."""
+        for node_id in self.node_ids:
+            self.local.kill(node_id)
 
     @property
     def node_ids(self) -> list[int]:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ RUN: Final = "run-"
 OWNER: Final = "pid"
 CLUSTER: Final = "cluster"
 HELPERS: Final = "helpers"
+HISTORY_VARIABLE: Final = "KRAFT_CHAOS_HISTORY"
+"""The environment variable that tells a program of the user's own where its history goes: below the run's folder."""
+PASSES_MAX: Final = 10
 
 
 def default_base() -> Path:
@@ -75,7 +79,28 @@ def remove(folder: Path) -> None:
         pid = live_pid(noted)
         if pid is not None:
             end_group(pid)
+    _end_programs(folder)
     delete_noted(folder / HELPERS)
     LocalCluster(folder / CLUSTER).destroy()
     unmount_below(folder)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_programs(folder: Path) -> None:
+    """SIGKILL for the user's programs whose parent has ended, or that have left its group: their environment names the
+    history that they were to write in this folder."""
+    for _ in range(PASSES_MAX):  # one may start another meanwhile
+        found = list(_programs_of(folder))
+        if not found:
+            return
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _programs_of(folder: Path) -> Iterator[int]:
+    mark = f"{HISTORY_VARIABLE}={folder}/".encode()
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if any(one.startswith(mark) for one in environment.read_bytes().split(b"\0")):
+                yield int(environment.parent.name)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kraft.chaos.experiments.evidence import ControllerChange, Journal, MetadataChange, PartitionName
+from kraft.chaos.experiments.targets import INTERNAL_TOPICS
 from kraft.runtime.read_only_disk import ReadOnlyDisk
 from quorum.metadata.records import NO_LEADER, Partition, PartitionChange, Record, Topic
 from quorum.raft.inspection import (
@@ -53,6 +54,7 @@ class _Reader:
         self._names: dict[bytes, str] = {}
         self._states: dict[tuple[bytes, int], MetadataChange] = {}
         self._changes: list[MetadataChange] = []
+        self._internal: list[MetadataChange] = []
 
     def read(self, entries: Sequence[StoredEntry], controllers: Mapping[int, int]) -> Journal:
         replay, ruled = MetadataReplay(), dict[int, ControllerChange]()
@@ -64,14 +66,14 @@ class _Reader:
             if played.rejection is None:
                 for record in played.records:
                     self._take(record, at_s, entry.offset)
-        return Journal(tuple(self._changes), tuple(ruled.values()))
+        return Journal(tuple(self._changes), tuple(ruled.values()), tuple(self._internal))
 
     def _take(self, record: Record, at_s: float, offset: int) -> None:
         if isinstance(record, Topic):
             self._names[record.topic_id] = record.name
         elif isinstance(record, Partition):
             name = self._names.get(record.topic_id, "")
-            if name not in self._topics:
+            if name not in self._topics and name not in INTERNAL_TOPICS.values():
                 return
             self._note(
                 record,
@@ -93,7 +95,7 @@ class _Reader:
 
     def _note(self, record: Partition | PartitionChange, change: MetadataChange) -> None:
         self._states[record.topic_id, record.partition] = change
-        self._changes.append(change)
+        (self._changes if change.topic in self._topics else self._internal).append(change)
 
 
 def _changed(known: MetadataChange, record: PartitionChange, at_s: float, offset: int) -> MetadataChange:

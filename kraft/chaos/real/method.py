@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from kraft.chaos.experiments.targets import MetadataView, NobodyThereError, Stru
 from kraft.chaos.experiments.vocabulary import FAULTS as WORDS
 from kraft.chaos.real.ask import NoAnswerError
 from kraft.chaos.real.cluster import ChaosCluster
-from kraft.chaos.real.faults import FAULTS, Aim, Fault, Proof
+from kraft.chaos.real.faults import DISK_FAULTS, FAULTS, Aim, Fault, Proof
 from kraft.user_error import UserError
 
 NOBODY_WITHIN_S: Final = 20.0
@@ -37,7 +38,7 @@ class _Strike:
     evidence: FaultEvidence
     fault: Fault | None = None
     ended: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Whether its nodes are well again: one that has no process after that has ended by itself."""
 
     def note(self, **changes: object) -> None:
         self.evidence = replace(self.evidence, **changes)  # type: ignore[arg-type]
@@ -83,14 +84,27 @@ class Method:
         return not any(thread.is_alive() for thread in self._threads)
 
     def struck(self) -> frozenset[int]:
-        """The nodes that faults have been aimed at so far."""
-        return frozenset(node for one in self._strikes for node in one.evidence.nodes)
+        """The nodes that may have no process because of a fault: until it is known to be over. One without room on its
+        disk may end later still."""
+        return frozenset(
+            node
+            for one in self._strikes
+            if not one.ended or one.step.fault in DISK_FAULTS
+            for node in one.evidence.nodes
+        )
 
     def stop(self) -> None:
         """Ends every fault; returns when all have ended."""
         self.stopped.set()
         for thread in self._threads:
             thread.join()
+
+    def abandon(self, timeout_s: float) -> None:
+        """Waits so long at most until no step does anything more: its nodes may be gone by now."""
+        self.stopped.set()
+        end_s = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, end_s - time.monotonic()))
 
     def evidence(self) -> tuple[FaultEvidence, ...]:
         return tuple(one.evidence for one in self._strikes)
@@ -169,6 +183,7 @@ class Method:
     def _end(self, strike: _Strike) -> None:
         """Ends a fault that has begun, and proves it."""
         if strike.fault is None:
+            strike.ended = True
             return
         try:
             strike.fault.end()
@@ -178,3 +193,4 @@ class Method:
         except (UserError, OSError) as error:
             proof = Proof(False, str(error))
         strike.note(healed=proof.holds, heal_proof=proof.text)
+        strike.ended = proof.holds is True

@@ -43,6 +43,8 @@ _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER of a socket whose close is a reset."""
 _TCP_LISTEN: Final = "0A"
 _TCP_ESTABLISHED: Final = 1
+_MAPPED: Final = "0000000000000000FFFF0000"
+"""Before an IPv4 address in an IPv6 one (::ffff:0:0/96), as /proc/net/tcp6 has it on a little-endian machine."""
 _T = TypeVar("_T")
 
 
@@ -313,6 +315,8 @@ class Relays:
                 await state.is_open.wait()
             if state.condition.passage is Passage.HALF_OPEN:
                 state.traffic.hurt += 1
+            elif data and writer.transport.is_closing():
+                raise ConnectionResetError("the side that it is for is gone")
             elif data:
                 state.traffic.passed_bytes += len(data)
                 writer.write(data)
@@ -363,11 +367,15 @@ def _is_established(writer: asyncio.StreamWriter) -> bool:
 
 
 def _connections() -> Iterator[tuple[str, str, str, str]]:
-    """This host's connections as /proc/net/tcp has them: local end, remote end, state, inode. Both ends are
-    `ADDRESS:PORT` in hexadecimal."""
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, remote, state, *others = line.split(None, 10)
-        yield local, remote, state, others[5]
+    """This host's connections over IPv4 as /proc/net/tcp has them: local end, remote end, state, inode. Both ends are
+    `ADDRESS:PORT` in hexadecimal. The ends of programs whose sockets are for IPv6, too (Java's), are in another file.
+    """
+    for file, prefix in (("tcp", ""), ("tcp6", _MAPPED)):
+        with contextlib.suppress(FileNotFoundError):  # a host without IPv6
+            for line in Path("/proc/net", file).read_text().splitlines()[1:]:
+                _, local, remote, state, *others = line.split(None, 10)
+                if local.startswith(prefix) and remote.startswith(prefix):
+                    yield local.removeprefix(prefix), remote.removeprefix(prefix), state, others[5]
 
 
 def _end(address: str, port: int) -> str:

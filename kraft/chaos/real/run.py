@@ -68,6 +68,8 @@ SETTLE_S: Final = 3.0
 FINAL_S: Final = 60.0
 BEGUN_S: Final = 20.0
 TICK_S: Final = 0.2
+ABANDON_S: Final = 30.0
+"""So long a run that is interrupted waits for its faults to end; without nodes they take no time."""
 JOURNAL_SLACK_S: Final = 1.0
 DISK_BYTES: Final = 512 * 1024 * 1024
 """Of each node's own file system, where a fault needs one."""
@@ -175,7 +177,12 @@ class _Run:
             self._method.stopped.set()
         if self._clients is not None:
             self._clients.stop()
-        self._cluster.close()
+        try:
+            if self._method is not None and not self._method.is_over:
+                self._cluster.kill_nodes()  # nobody waits for one any more
+                self._method.abandon(ABANDON_S)  # the end of a fault starts its node again
+        finally:
+            self._cluster.close()
         if logs_to is not None:
             for node in self._cluster.node_ids:
                 (logs_to / f"node-{node}.log").write_text(self._cluster.log_text(node))
@@ -283,6 +290,8 @@ class _Run:
     def _abort_reason(self, recorder: Recorder, watch: ClusterWatch, now_s: float) -> str:
         if recorder.problems:
             return recorder.problems[0]
+        if watch.problem:
+            return watch.problem
         if now_s < self._experiment.steady_s or not self._experiment.aborts:
             return ""
         history = History(operations=list(recorder.history.operations))
@@ -375,7 +384,7 @@ class _Run:
             starvation=self._starvation.result(),
             bypasses=tuple(watch.bypasses),
             commands=found.commands,
-            aborted=self._aborted or next(iter(recorder.problems), ""),
+            aborted=self._aborted or next(iter(recorder.problems), watch.problem),
             logs=log_lines(texts, recorder.unix_origin_s, recorder.now()),
             environment=_environment(),
         )

@@ -37,12 +37,17 @@ class ClusterWatch(threading.Thread):
         self.ended: dict[int, float] = {}
         """Nodes that had no process though nobody is known to have ended it, and when that was seen first."""
         self.may_be_down: Callable[[], Collection[int]] = tuple
-        """Who was struck by now."""
+        """Who is struck now."""
+        self.problem = ""
+        """Why it looks no more, though it should."""
 
     def run(self) -> None:
-        while not self.stopping.is_set():
-            self.look()
-            self.stopping.wait(LOOK_EVERY_S)
+        try:
+            while not self.stopping.is_set():
+                self.look()
+                self.stopping.wait(LOOK_EVERY_S)
+        except Exception as error:  # noqa: BLE001 - whatever ends it, the run is not watched any more
+            self.problem = f"the watch of the cluster ended: {type(error).__name__}: {error}"
 
     def look(self) -> Health:
         """Looks once."""

@@ -38,8 +38,11 @@ class Network:
         self._condition = condition
         self._links = links_of(aim)
         self._before = Traffic()
+        self._hurt_before: dict[int, int] = {}
+        """By target, what its links had suffered before."""
 
     def begin(self) -> None:
+        self._hurt_before = {node: self._hurt(node) for node in self.aim.nodes}
         self._before = self.aim.cluster.relays.impose(self._condition, self._links)
 
     def grow(self, share: float) -> None:
@@ -50,9 +53,14 @@ class Network:
         self.aim.cluster.relays.impose(grown, self._links)
 
     def proof(self) -> Proof:
-        """That the relays held something up, and let nothing pass where nothing may."""
+        """That the relays held something up of each target, and let nothing pass where nothing may."""
         relays, passage = self.aim.cluster.relays, self._condition.passage
-        hurt = until(lambda: relays.traffic(self._links).hurt > self._before.hurt, self.aim.stopped, HURT_S)
+        hurt = until(lambda: not self._unhurt(), self.aim.stopped, HURT_S)
+        if unhurt := self._unhurt():
+            nodes = ", ".join(map(str, unhurt))
+            return Proof(
+                False, f"nothing of node {nodes} was held up: nobody sent anything on {self._told()}"
+            )
         now = relays.traffic(self._links)
         passed, held = now.passed_bytes - self._before.passed_bytes, now.hurt - self._before.hurt
         if passage in (Passage.STALLED, Passage.HALF_OPEN):
@@ -61,6 +69,13 @@ class Network:
         if passage is Passage.RESET:
             return Proof(hurt, f"on {self._told()} {held} connections were reset")
         return Proof(hurt, f"on {self._told()} {held} times bytes were held up, {passed} bytes passed")
+
+    def _hurt(self, node: int) -> int:
+        return self.aim.cluster.relays.traffic(link for link in self._links if node in link).hurt
+
+    def _unhurt(self) -> list[int]:
+        """The targets on whose links the fault has met nothing yet."""
+        return [node for node, before in self._hurt_before.items() if self._hurt(node) <= before]
 
     def _told(self) -> str:
         def name(end: int) -> str:

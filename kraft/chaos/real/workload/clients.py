@@ -151,7 +151,13 @@ class Clients:
                     if (one.group, one.topic, one.partition) == (group, *name)
                 ]
                 newest = max(told, key=lambda one: one.offset, default=None)
-                if newest is not None and name in stands and stands[name] < newest.offset:
+                if newest is None:
+                    continue
+                if name not in stands:
+                    self._recorder.problem(
+                        f"nobody tells what group {group} has committed in {name[0]}-{name[1]}"
+                    )
+                elif stands[name] < newest.offset:
                     text = (
                         f"group {group}: {name[0]}-{name[1]} stands at {stands[name]}, and {newest.process} was told"
                         f" at {newest.at_s:.3f} s that {newest.offset} is committed"

@@ -1,5 +1,5 @@
 """Programs of the user's own as clients: any command, run by the shell in a folder of its own until it ends or the
-workload does (SIGTERM, then SIGKILL). Exit code 0, or an end by that SIGTERM, is success.
+workload does (SIGTERM, then SIGKILL). Exit code 0, or an end by that SIGTERM (which a JVM tells as 143), is success.
 
 Its environment has KRAFT_CHAOS_BOOTSTRAP (brokers, through the relays), KRAFT_CHAOS_TOPIC, KRAFT_CHAOS_PARTITIONS,
 KRAFT_CHAOS_SECONDS (how long the workload goes on), and KRAFT_CHAOS_HISTORY: the file to which it may write what it
@@ -31,6 +31,7 @@ from kraft.chaos.experiments.evidence import CommandEnd
 from kraft.chaos.history import History, OperationKind, OperationStatus
 from kraft.chaos.real.cluster import end_group
 from kraft.chaos.real.faults.hosts import start_helper
+from kraft.chaos.real.folders import HISTORY_VARIABLE
 from kraft.chaos.real.workload.recorder import Recorder
 
 HISTORY_FILE: Final = "history.jsonl"
@@ -38,7 +39,8 @@ OUTPUT_FILE: Final = "output.txt"
 HISTORY_BYTES_MAX: Final = 256 * 1024 * 1024
 OPERATIONS_MAX: Final = 1_000_000
 PRINTED_CHARACTERS: Final = 2_000
-SUCCESS: Final = (0, -signal.SIGTERM)
+ENDED_AS_ASKED: Final = (-signal.SIGTERM, 128 + signal.SIGTERM)
+"""Exit codes of programs that were told to end: by the signal, or as shells and JVMs tell of it."""
 
 
 class HistoryError(ValueError):
@@ -54,6 +56,7 @@ class Command:
         self._folder = folder / self._name
         self._helpers = helpers
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_told_to_end = False
 
     def start(self, bootstrap: str, topics: Mapping[str, int], seconds: float) -> None:
         """Starts it. `topics`: how many partitions each has."""
@@ -65,7 +68,7 @@ class Command:
             "KRAFT_CHAOS_TOPIC": topic,
             "KRAFT_CHAOS_PARTITIONS": str(topics[topic]),
             "KRAFT_CHAOS_SECONDS": f"{seconds:g}",
-            "KRAFT_CHAOS_HISTORY": str(self._history),
+            HISTORY_VARIABLE: str(self._history),
         }
         with (self._folder / OUTPUT_FILE).open("wb") as output:
             self._process = start_helper(
@@ -84,6 +87,7 @@ class Command:
     def stop(self) -> None:
         """The workload is over."""
         if self._process is not None and self._process.poll() is None:
+            self._is_told_to_end = True
             os.killpg(self._process.pid, signal.SIGTERM)
 
     def end(self, recorder: Recorder) -> CommandEnd:
@@ -102,7 +106,9 @@ class Command:
             operations = read_history(self._history, recorder)
         except HistoryError as error:
             return CommandEnd(self._spec.command, 1, 0, f"{error}\n{printed}")
-        return CommandEnd(self._spec.command, 0 if code in SUCCESS else code, operations, printed)
+        if self._is_told_to_end and code in ENDED_AS_ASKED:
+            code = 0
+        return CommandEnd(self._spec.command, code, operations, printed)
 
 
 def read_history(file: Path, recorder: Recorder) -> int:

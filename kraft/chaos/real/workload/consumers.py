@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -207,13 +208,27 @@ def read_finally(
     bootstrap: str, recorder: Recorder, transactional: Iterable[str], timeout_s: float
 ) -> tuple[FinalRead, ...]:
     """A fresh client reads every partition from its log start to its leader's end."""
-    names = [(topic, number) for topic, count in recorder.partitions.items() for number in range(count)]
-    reads = tuple(_Final(bootstrap, recorder, name, UNCOMMITTED).read(timeout_s) for name in names)
     committed = set(transactional)
-    for name in names:
-        if name[0] in committed:
-            _Final(bootstrap, recorder, name, COMMITTED).read(timeout_s)
-    return reads
+    return tuple(
+        _read_once_or_twice(
+            bootstrap, recorder, (topic, number), timeout_s, is_transactional=topic in committed
+        )
+        for topic, count in recorder.partitions.items()
+        for number in range(count)
+    )
+
+
+def _read_once_or_twice(
+    bootstrap: str, recorder: Recorder, name: Name, timeout_s: float, *, is_transactional: bool
+) -> FinalRead:
+    """Everything, and then what is committed, if there are transactions: both must come to the end."""
+    everything = _Final(bootstrap, recorder, name, UNCOMMITTED).read(timeout_s)
+    if not is_transactional:
+        return everything
+    committed = _Final(bootstrap, recorder, name, COMMITTED).read(timeout_s)
+    if everything.problem or not committed.problem:
+        return everything
+    return replace(everything, problem=f"of what is committed, {committed.problem}")
 
 
 class _Final:

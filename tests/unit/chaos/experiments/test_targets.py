@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -88,7 +89,13 @@ JOURNAL = Journal(
         MetadataChange(10.0, 2, "orders", 0, 2, 1, (2, 3)),
     ),
     (ControllerChange(0.0, 3, 1), ControllerChange(10.0, 1, 2)),
+    (
+        MetadataChange(0.0, 1, "__consumer_offsets", 0, 1, 0, (1, 2, 3)),
+        MetadataChange(0.0, 1, "__consumer_offsets", 1, 2, 0, (1, 2, 3)),
+        MetadataChange(10.0, 2, "__consumer_offsets", 1, 3, 1, (1, 3)),
+    ),
 )
+"""Group `a`, whose hash is 97, is kept in the second of two partitions."""
 
 
 @pytest.mark.parametrize(
@@ -101,6 +108,15 @@ JOURNAL = Journal(
         ("follower of orders-0", 1, 12.0, "node 1 was not a follower of orders-0"),
         ("controller", 3, 5.0, ""),
         ("controller", 3, 12.0, "node 3 was not the active controller at 12.000 s: node 1 was"),
+        ("coordinator of group a", 2, 5.0, ""),
+        ("coordinator of group a", 1, 5.0, "node 1 was not coordinator of group a at 5.000 s: node 2 was"),
+        ("coordinator of group a", 2, 12.0, "node 2 was not coordinator of group a at 12.000 s: node 3 was"),
+        (
+            "coordinator of transaction a",
+            2,
+            5.0,
+            "the metadata journal does not know coordinator of transaction a",
+        ),
         ("leader of other-0", 1, 5.0, "the metadata journal does not know a leader of other-0"),
         ("node 2", 2, 5.0, ""),
     ],
@@ -109,3 +125,8 @@ def test_the_journal_judges_the_choice(text, node, at_s, problem):
     found = check_by_journal(parse_target(text), (node,), at_s, JOURNAL, 0.5)
     assert found.startswith(problem)
     assert bool(found) == bool(problem)
+
+
+def test_coordinators_are_judged_only_by_a_journal_that_has_internal_topics():
+    journal = replace(JOURNAL, internal=None)
+    assert check_by_journal(parse_target("coordinator of group a"), (1,), 5.0, journal, 0.5) == ""

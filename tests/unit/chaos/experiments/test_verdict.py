@@ -87,6 +87,11 @@ PLANTED: list[tuple[str, dict[str, object], str]] = [
         {"final_reads": (FinalRead("orders", 0, 0, 9, 9, problem="no leader"),)},
         "to its end: no leader",
     ),
+    (
+        "final-read",
+        {"final_reads": (FinalRead("orders", 0, 200, 211, 211, began_at=200),)},
+        "begins at offset 200 at the end, though nothing of it expires",
+    ),
     ("replicas", {"replicas": None}, "the replicas were not compared"),
     ("replicas", {"replicas": ()}, "the replicas of orders-0 were not compared"),
     (
@@ -196,6 +201,26 @@ def test_losses_of_weaker_acks_are_counted_and_not_judged():
 def test_an_expired_part_of_a_log_need_not_be_read():
     read = FinalRead("orders", 0, 5, 211, 211, began_at=12, expired=7)
     assert judge(experiment(), evidence(final_reads=(read,))).verdict == "held"
+
+
+def test_a_log_begins_later_where_the_file_has_retention_delete_records():
+    read = FinalRead("orders", 0, 5, 211, 211, began_at=5)
+    retained = experiment(("min.insync.replicas: 2", "min.insync.replicas: 2, retention.ms: 1000"))
+    assert judge(retained, evidence(final_reads=(read,))).verdict == "held"
+
+
+def test_a_fault_is_not_judged_by_partitions_that_it_was_not_aimed_at():
+    """Clients were busy, and none of them in the partition whose leader was killed."""
+    quiet = ("partitions: 1", "partitions: 2")
+    aimed = experiment(quiet, ("leader of orders-0", "leader of orders-1"))
+    found = [one for one in judge(aimed, evidence()).reasons if one.rule == "activity"]
+    assert [one.text.rpartition(": ")[2] for one in found] == ["nobody wrote to orders-1"]
+
+    by_node = experiment(quiet, ("leader of orders-0", "node 1"))
+    both = replace(FAULT, partitions=(("orders", 0), ("orders", 1)))
+    found = [one for one in judge(by_node, evidence(faults=(both,))).reasons if one.rule == "activity"]
+    assert found
+    assert all("orders-1 had 0 " in one.text for one in found)
 
 
 def test_unclean_elections_are_counted_from_the_journal():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kraft.chaos.real.faults.hosts import start_helper
-from kraft.chaos.real.folders import HELPERS, OWNER, clean_up, run_folder
+from kraft.chaos.real.folders import HELPERS, HISTORY_VARIABLE, OWNER, clean_up, run_folder
 from kraft.local_cluster.node_process import process_stat
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -61,3 +61,19 @@ def test_a_recycled_pid_is_not_the_run(tmp_path: Path) -> None:
     (left / OWNER).write_text(f"{os.getpid()} {int(stat.start_time) + 1}\n")
     assert clean_up(tmp_path) == ["run-old"]
     assert not left.exists()
+
+
+def test_a_program_s_children_are_ended_though_it_has_gone_itself(tmp_path: Path) -> None:
+    """One in a session of its own, that ignores what it is asked: only its environment tells whose it is."""
+    child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+    with run_folder(tmp_path / "runs") as folder:
+        program = subprocess.Popen(
+            ["/bin/sh", "-c", f"setsid {sys.executable} -c '{child}' & exit 0"],
+            stdout=subprocess.PIPE,
+            env={**os.environ, HISTORY_VARIABLE: str(folder / "command-0" / "history.jsonl")},
+        )
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"1\n"
+        assert program.wait(10) == 0
+    assert program.stdout.read() == b"", "nobody has the other end of the pipe any more"
+    program.stdout.close()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -178,6 +182,33 @@ def test_a_connection_that_goes_around_the_relays_is_known_after_it_was_closed(
     assert (echo.port, port) in connections_around(relays.node_ports), (
         "it ended first: the kernel remembers it"
     )
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="this host has no IPv6")
+def test_a_connection_of_an_ipv6_socket_around_the_relays_is_known_too(relays: Relays) -> None:
+    """Java's sockets are such. The kernel remembers the end of whoever closed first."""
+    with socket.create_server(("127.0.0.1", 0)) as node, socket.socket(socket.AF_INET6) as stranger:
+        near = node.getsockname()[1]
+        relays.relay(1, near)
+        stranger.connect(("::ffff:127.0.0.1", near))
+        far = stranger.getsockname()[1]
+        accepted, _ = node.accept()
+        with accepted:
+            stranger.close()
+            assert accepted.recv(1) == b""
+    assert (near, far) in connections_around(relays.node_ports)
+
+
+def test_bytes_for_a_side_that_is_gone_break_the_connection(relays: Relays) -> None:
+    async def passed_on() -> None:
+        gone: Any = SimpleNamespace(transport=SimpleNamespace(is_closing=lambda: True))
+        waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        waiting.put_nowait((0.0, b"x"))
+        await relays._pass_on(relays._state(THERE), waiting, gone)
+
+    with pytest.raises(ConnectionResetError):
+        asyncio.run(passed_on())
+    assert relays.traffic([THERE]).passed_bytes == 0
 
 
 def test_links_around_a_node() -> None:
