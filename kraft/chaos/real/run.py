@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.chaos.checker import Report, check_history, check_transactions
 from kraft.chaos.checker.report import Anomaly as Found
 from kraft.chaos.experiments.counts import counts_of
-from kraft.chaos.experiments.document import Abort, Experiment
+from kraft.chaos.experiments.document import Experiment
 from kraft.chaos.experiments.evidence import (
     Anomaly,
     CommandEnd,
@@ -42,7 +42,7 @@ from kraft.chaos.experiments.evidence import (
     ReplicaComparison,
     samples_of,
 )
-from kraft.chaos.experiments.measures import Window, measure
+from kraft.chaos.experiments.measures import abort_reason
 from kraft.chaos.experiments.targets import check_by_journal
 from kraft.chaos.history import History, Operation, OperationStatus, TopicKey, Value
 from kraft.chaos.real.closing import compare, defects, log_lines, resent
@@ -295,12 +295,8 @@ class _Run:
         if now_s < self._experiment.steady_s or not self._experiment.aborts:
             return ""
         history = History(operations=list(recorder.history.operations))
-        samples, window = samples_of(history, recorder.origin_s), Window(self._experiment.steady_s, now_s)
-        told = (
-            _left(abort, measure(abort.probe.name, samples, watch.readings, window))
-            for abort in self._experiment.aborts
-        )
-        return next((text for text in told if text), "")
+        samples = samples_of(history, recorder.origin_s)
+        return abort_reason(self._experiment, samples, watch.readings, now_s)
 
     # -- after
 
@@ -388,16 +384,6 @@ class _Run:
             logs=log_lines(texts, recorder.unix_origin_s, recorder.now()),
             environment=_environment(),
         )
-
-
-def _left(abort: Abort, measured: tuple[float | None, str]) -> str:
-    """The abort condition in words, if the probe has left its tolerance."""
-    value, text = measured
-    if value is None or abort.probe.holds(value):
-        return ""
-    return f"{abort.probe.name} was {value:g}, and may be {abort.probe.tolerance} ({text})".removesuffix(
-        " ()"
-    )
 
 
 def _checked(fault: FaultEvidence, experiment: Experiment, journal: Journal | None) -> FaultEvidence:

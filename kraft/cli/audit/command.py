@@ -24,7 +24,14 @@ from kraft.auditing.comparing import (
 )
 from kraft.auditing.messages import DEFAULT_AUDIT_TOPIC
 from kraft.cli.shared.bootstrap import bootstrap_text
-from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, require_text
+from kraft.cli.shared.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    ClientOption,
+    Json,
+    parse_pairs,
+    require_text,
+)
 from kraft.cli.shared.output import Wide, complain, print_json, print_line, print_rows
 from kraft.cli.shared.tables import Rows
 from kraft.cli.shared.times import parse_duration_ms, parse_time_ms
@@ -142,14 +149,7 @@ def audit(
         typer.Option(metavar="DURATION", help="A window is judged so long after its end."),
     ] = "PT1M",
     everything: Annotated[bool, typer.Option("--all", help="Show the windows that are equal, too.")] = False,
-    client_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="K=V",
-            help="An option of the connector's client, such as kafka.security.protocol=SSL.",
-            show_default=False,
-        ),
-    ] = None,
+    client_option: ClientOption = None,
     wide: Wide = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,

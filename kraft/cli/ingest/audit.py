@@ -11,7 +11,7 @@ import typer
 
 from kraft.cli.ingest.run import failures_told, require_ingest
 from kraft.cli.shared.bootstrap import bootstrap_text
-from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, AllowHoles, Bootstrap, ClientOption, Json, parse_pairs
 from kraft.cli.shared.output import complain, print_json, print_line, print_rows
 from kraft.cli.shared.tables import Rows
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
@@ -27,17 +27,8 @@ _EXIT = {True: EXIT_DONE, False: EXIT_FAILED, None: EXIT_UNDECIDED}
 
 def audit(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The table's folder.", show_default=False)],
-    allow_holes: Annotated[
-        bool, typer.Option("--allow-holes", help="The topics were compacted once, though they are not now.")
-    ] = False,
-    client_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="K=V",
-            help="An option of the connector's client, such as kafka.security.protocol=SSL.",
-            show_default=False,
-        ),
-    ] = None,
+    allow_holes: AllowHoles = False,
+    client_option: ClientOption = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:

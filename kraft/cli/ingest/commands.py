@@ -14,7 +14,16 @@ from typer.core import TyperGroup
 from kraft.cli.ingest.audit import audit
 from kraft.cli.ingest.optimize import optimize
 from kraft.cli.ingest.vacuum import vacuum
-from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed, require_text
+from kraft.cli.shared.options import (
+    DEFAULT_BOOTSTRAP,
+    AllowHoles,
+    Bootstrap,
+    ClientOption,
+    Json,
+    parse_pairs,
+    reflowed,
+    require_text,
+)
 from kraft.user_error import EXIT_USAGE, UserError
 
 _TOPICS = "(topics)"
@@ -93,17 +102,8 @@ def ingest(
             metavar="URL", help="Spark's master. [default: all cores of this host]", show_default=False
         ),
     ] = None,
-    allow_holes: Annotated[
-        bool, typer.Option("--allow-holes", help="The topics were compacted once, though they are not now.")
-    ] = False,
-    client_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="K=V",
-            help="An option of the connector's client, such as kafka.security.protocol=SSL.",
-            show_default=False,
-        ),
-    ] = None,
+    allow_holes: AllowHoles = False,
+    client_option: ClientOption = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(

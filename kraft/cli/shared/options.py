@@ -35,6 +35,17 @@ Bootstrap = Annotated[
         show_default=DEFAULT_BOOTSTRAP_HELP,
     ),
 ]
+ClientOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="K=V",
+        help="An option of the connector's client, such as kafka.security.protocol=SSL.",
+        show_default=False,
+    ),
+]
+AllowHoles = Annotated[
+    bool, typer.Option("--allow-holes", help="The topics were compacted once, though they are not now.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 ConfigFile = Annotated[
     Path | None,
