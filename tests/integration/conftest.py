@@ -37,8 +37,8 @@ def nodes_log_to_memory() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_cluster() -> Iterator[ThreadedCluster]:
-    """Three nodes that no test may stop."""
-    with threaded_cluster() as running:
+    """Three nodes that no test may stop. Records may be of any time."""
+    with threaded_cluster(properties={"log.retention.ms": "-1"}) as running:
         yield running
 
 

@@ -75,6 +75,7 @@ MODULE_OF = {
     "confluent-kafka": "confluent_kafka",
     "prometheus-client": "prometheus_client",
     "pytest-asyncio": "pytest_asyncio",
+    "pyyaml": "yaml",
 }
 """Distributions whose module has another name."""
 
@@ -109,7 +110,10 @@ def test_whatever_is_imported_is_a_declared_dependency() -> None:
     extras = project["optional-dependencies"]
     declared = {
         MODULE_OF.get(name, name)
-        for requirement in (*project["dependencies"], *extras["spark"], *extras["testing"])
+        for requirement in (
+            *project["dependencies"],
+            *(one for extra in ("spark", "ingest", "examples", "testing") for one in extras[extra]),
+        )
         for name in (re.split(r"[<>=\[;]", requirement)[0].strip(),)
     }
     imported = imported_modules(ROOT / package for package in PACKAGES)

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from bench.spark.equal_rows import cases
 from kraft.spark.options import known_options
 
-OURS_ALONE = {"columns", "maxBytesPerPartition", "maxBytesPerTrigger", "groupIdForLag"}
+OURS_ALONE = {"columns", "maxBytesPerPartition", "maxBytesPerTrigger", "groupIdForLag", "path"}
 """Spark's own source does not have them."""
 OF_BROKERS_WITH_SASL = {"kafka.sasl.mechanism", "kafka.sasl.jaas.config"}
 
