@@ -32,11 +32,12 @@ class _Failure(NamedTuple):
 
 
 class SparkJobs:
-    """Call it with tasks. Not for several threads; `close` ends the session."""
+    """Call it with tasks. Not for several threads; `close` ends the session, but not one that is given."""
 
-    def __init__(self, master: str | None) -> None:
+    def __init__(self, master: str | None = None, *, session: Any = None) -> None:
         self._master = master
-        self._session: Any = None
+        self._session = session
+        self._is_ours = session is None
 
     def __call__(self, tasks: Sequence[SliceTask]) -> list[SliceResult]:
         """In the order of the tasks. Raises the ConnectorError of a slice, JobFailedError, SparkGoneError."""
@@ -62,7 +63,7 @@ class SparkJobs:
     def close(self) -> None:
         """Idempotent."""
         session, self._session = self._session, None
-        if session is None:
+        if session is None or not self._is_ours:
             return
         from py4j.protocol import Py4JError
 

@@ -94,7 +94,7 @@ def run(
     with progress("starting Spark", total=None):
         spark = local_session("kraft-demo", cores=CORES, **{"spark.sql.shuffle.partitions": f"{CORES}"})
     try:
-        ingest_topic(bootstrap, parquet)
+        ingest_topic(bootstrap, parquet, spark)
         with progress("auditing", total=None):
             result = audit(ledger, parquet, killed.broker, watch.leaderless_ms)
             summary = report.summarise(spark, parquet, ledger)
@@ -108,7 +108,7 @@ def run(
     return result, summary
 
 
-def ingest_topic(bootstrap: str, parquet: Path) -> None:
+def ingest_topic(bootstrap: str, parquet: Path, spark: Any) -> None:
     """As `kraft ingest demo --format parquet --to DIR`, with the session that there is. Raises UserError."""
     from kraft.cli.ingest.display import Display
     from kraft.ingest.model import TableProperties
@@ -123,7 +123,7 @@ def ingest_topic(bootstrap: str, parquet: Path) -> None:
         properties=TableProperties("parquet", "bytes", None),
     )
     with failures_told(), Display() as display:
-        jobs = SparkJobs(f"local[{CORES}]")
+        jobs = SparkJobs(session=spark)
         ingest(options, Ports(jobs=jobs, watcher=display, stop=ThreadEvent(), compact=lambda _table: None))
 
 
