@@ -243,6 +243,7 @@ def _killed_under(cluster: NodeProcesses, groups: list[GroupOfMembers]) -> None:
     killed = coordinator(cluster, groups[0].id)
     cluster.local.kill(killed)
     until(lambda: coordinator(cluster, groups[0].id) != killed, "another broker coordinates")
+    cluster.connect_anew()
     for group, written in zip(groups, records, strict=True):
         written.write()
         group.await_read(written.values)

@@ -45,6 +45,10 @@ class NodeProcesses:
         except BaseException:
             self.close()
             raise
+        self.connect_anew()
+
+    def connect_anew(self) -> None:
+        """librdkafka's admin client may wait for a group's coordinator that is dead, and ask for no other."""
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def _prepare(self) -> None:
