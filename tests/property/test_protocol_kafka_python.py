@@ -21,7 +21,8 @@ from tests.support.protocol_oracles import MESSAGES, kio_class, kio_values, mess
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of importlib.resources, at kafka's import
     PACKAGES = [
-        import_module(f"kafka.protocol.{name}") for name in ("producer", "consumer", "metadata", "admin", "sasl")
+        import_module(f"kafka.protocol.{name}")
+        for name in ("producer", "consumer", "metadata", "admin", "sasl")
     ]
 
 
