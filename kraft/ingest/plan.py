@@ -15,7 +15,6 @@ from kraft.ingest.model import CommitRange, IngestError, PartitionKey, partition
 from kraft.spark.admission import Range, limit_bytes
 from kraft.spark.client import ClusterClient
 from kraft.spark.data_loss import LossPolicy
-from kraft.spark.errors import DataLossError, TopicChangedError
 from kraft.spark.options import ReadOptions
 from kraft.spark.plan import split
 from kraft.spark.sampling import bytes_per_offset
@@ -89,11 +88,7 @@ class CutPlanner:
 
     def next(self) -> Cut | None:
         """The next cut from where the table stands; None: there is nothing new. Raises ConnectorError."""
-        try:
-            end = self._planner.next(self.at, unlimited=True)
-        except DataLossError as error:
-            self._check_same_topics(error)
-            raise
+        end = self._planner.next(self.at, unlimited=True)
         if end is self.at:
             return None
         end, densities = self._limited(end)
@@ -114,15 +109,6 @@ class CutPlanner:
             for part in slices
         ]
         return Cut(end, split(slices, min_slices=None, max_records=None, sizes=sizes), ranges)
-
-    def _check_same_topics(self, error: DataLossError) -> None:
-        """What looks like a truncation may be a topic made anew, of which the planner learns a second later."""
-        for name, topic in self.at.items():
-            if self._client.topics([name])[name].topic_id != topic.topic_id:
-                raise TopicChangedError(
-                    f"Topic {name} was deleted and created anew: what the old one still held is gone. The table has all"
-                    " rows that were committed before; run the command again to ingest the new topic, too."
-                ) from error
 
     def taken(self, cut: Cut) -> None:
         """The table has taken the cut."""
