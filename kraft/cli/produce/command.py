@@ -140,20 +140,33 @@ def produce(
         partition,
         None if timestamp is None else parse_time_ms(timestamp, "--timestamp"),
     )
-    wanted = {
-        "bootstrap.servers": bootstrap_text(bootstrap_server),
+    wanted = _settings(bootstrap_server, acks, compression, transactional_id, properties or [])
+    counts = _audit_options(audit, audit_topic, audit_window)
+    run = _run(wanted, target, line_format, files or [], transaction_records, counts)
+    _tell(run, topic, as_json=as_json)
+
+
+def _settings(
+    bootstrap: str, acks: Acks, compression: Compression, transactional_id: str | None, properties: list[str]
+) -> dict[str, Any]:
+    """Of librdkafka's producer. Raises UserError, wrong usage."""
+    settings = {
+        "bootstrap.servers": bootstrap_text(bootstrap),
         "acks": acks.value,
         "enable.idempotence": acks is Acks.all,
         "compression.type": compression.value,
         "linger.ms": 5,
         "message.timeout.ms": MESSAGE_TIMEOUT_MS,
         "partitioner": "murmur2_random",
-        **parse_properties(properties or [], OWNED),
+        **parse_properties(properties, OWNED),
     }
     if transactional_id is not None:
-        wanted["transactional.id"] = require_text(transactional_id, "the transactional id")
-    counts = _audit_options(audit, audit_topic, audit_window)
-    run = _run(wanted, target, line_format, files or [], transaction_records, counts)
+        settings["transactional.id"] = require_text(transactional_id, "the transactional id")
+    return settings
+
+
+def _tell(run: Run, topic: str, *, as_json: bool) -> None:
+    """What became of the lines; ends the command where some of them stayed unacknowledged."""
     if as_json:
         print_json(
             {
