@@ -134,7 +134,7 @@ def continuous(directory: Path, given: argparse.Namespace) -> Measured:
             raise BenchError(f"kraft ingest ended with {code}")
     percentiles = statistics.quantiles(took_s, n=100)
     p50_s, p99_s = percentiles[49], percentiles[98]
-    files = _file_count(table) / (PARTITIONS * given.minutes)
+    files = _files_after_compaction(table)
     figures = {"records": len(took_s), "p50_s": p50_s, "p99_s": p99_s, "max_s": max(took_s), "files": files}
     return figures, [
         Limit("continuous: from produce to a row, p50", p50_s, MAX_P50_S, "s", False),
@@ -250,10 +250,28 @@ def _sent_ns(path: Path) -> list[int]:
     return [int(value.as_py()[:20]) for value in column]
 
 
-def _file_count(table: Path) -> int:
+def _files_after_compaction(table: Path) -> float:
+    """The table's files right after its last merge, by partition and minute until then. Raises BenchError."""
     from deltalake import DeltaTable
 
-    return len(DeltaTable(table).file_uris())
+    opened = DeltaTable(table)
+    history = sorted(opened.history(), key=lambda entry: entry["version"])
+    merges = [
+        entry
+        for entry in history
+        if _log(table, entry["version"]).exists() and _merges(table, entry["version"])
+    ]
+    if not merges:
+        raise BenchError("the run was too short for a compaction")
+    opened.load_as_version(merges[-1]["version"])
+    minutes: float = (merges[-1]["timestamp"] - history[0]["timestamp"]) / 60_000
+    return len(opened.file_uris()) / (PARTITIONS * minutes)
+
+
+def _merges(table: Path, version: int) -> bool:
+    """Whether a version replaces files by larger ones."""
+    actions = [json.loads(text) for text in _log(table, version).read_text().splitlines()]
+    return any("add" in action and not action["add"]["dataChange"] for action in actions)
 
 
 PARTS: Final[Mapping[str, Part]] = {"batch": batch, "continuous": continuous, "unchanged": unchanged}
