@@ -180,7 +180,12 @@ class _Fetch:
 
     def _answer(self, all_seen: Sequence[Seen]) -> FetchResponse:
         looks = self._looks
-        self._services.replicas.metrics.on_fetched(looks.size_bytes, is_follower=looks.is_follower)
+        given = (
+            (seen.key.topic, seen.found.size_bytes)
+            for seen in all_seen
+            if seen.found.size_bytes and seen.key is not None
+        )
+        self._services.replicas.metrics.on_fetched(given, is_follower=looks.is_follower)
         if looks.is_follower:
             sizes = ((seen.key, seen.found.size_bytes) for seen in all_seen if seen.key is not None)
             self._services.throttles.sent(sizes, looks.now_ms)
