@@ -33,7 +33,10 @@ class TopicMetrics:
     bytes_out: int = 0
     replication_bytes_out: int = 0
     produce_requests: int = 0
+    fetch_requests: int = 0
+    """Times that a fetch brought records of a partition."""
     failed_produce_requests: int = 0
+    failed_fetch_requests: int = 0
 
 
 class TopicsMetrics:
@@ -84,6 +87,9 @@ class BrokerMetrics:
     fetch_requests: int = _counter("brokertopicmetrics_totalfetchrequests", "Fetches answered.")
     failed_produce_requests: int = _counter(
         "brokertopicmetrics_failedproducerequests", "Partitions whose produce failed."
+    )
+    failed_fetch_requests: int = _counter(
+        "brokertopicmetrics_failedfetchrequests", "Partitions whose fetch failed."
     )
     isr_shrinks: int = _counter("replicamanager_isrshrinks", "ISRs that a leader here has shrunk.")
     isr_expands: int = _counter("replicamanager_isrexpands", "ISRs that a leader here has expanded.")
@@ -136,6 +142,7 @@ class BrokerMetrics:
         for topic, size_bytes in sizes:
             total += size_bytes
             of_topic = self.topics.of(topic)
+            of_topic.fetch_requests += 1
             if is_follower:
                 of_topic.replication_bytes_out += size_bytes
             else:
@@ -144,3 +151,10 @@ class BrokerMetrics:
             self.replication_bytes_out += total
         else:
             self.bytes_out += total
+
+    def on_fetch_failed(self, topic: str | None) -> None:
+        """A partition was answered with an error; None: nobody knows what it is called."""
+        self.failed_fetch_requests += 1
+        of_topic = None if topic is None else self.topics.known(topic)
+        if of_topic is not None:
+            of_topic.failed_fetch_requests += 1

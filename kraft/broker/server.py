@@ -252,6 +252,10 @@ class BrokerServer:
         """What of this broker's storage cannot be used, with the reasons, as JSON values."""
         return offline_document(self.logs.failed_directories, self.replicas.offline_partitions)
 
+    def connection_counts(self) -> dict[str, int]:
+        """Open connections by listener."""
+        return {listener.name: listener.connection_count for listener in self._listeners}
+
     def _epoch(self) -> int:
         return UNKNOWN_BROKER_EPOCH if self.lifecycle is None else self.lifecycle.epoch
 

@@ -22,7 +22,7 @@ async def exposition(families: Iterable[Metric]) -> bytes:
     text = bytearray()
     before, samples = None, 0
     for family in families:
-        lines = generate_latest(_Only(family))  # type: ignore[arg-type]  # all that it asks is `collect`
+        lines = generate_latest(_Only(family))
         text += lines if family.name != before else _without_head(lines)
         before = family.name
         samples += len(family.samples)

@@ -26,7 +26,9 @@ from kraft.http.topic_metrics import TopicsSnapshot, partition_families, topic_c
 from kraft.http.transaction_metrics import TransactionsSnapshot, transaction_families
 from kraft.network.request_times import PhaseTimes, RequestTimes
 from kraft.protocol.api import ApiKey
+from partitions.log.log import PartitionLog
 from partitions.partition import Partition
+from partitions.topic_partition import TopicPartition
 from quorum.leader_elections import LeaderElections
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.tally import LedPartitions, PartitionCounts
@@ -57,6 +59,9 @@ class BrokerSnapshot:
     waiting: Mapping[str, int] = field(default_factory=dict)
     """Requests in purgatory, by Kafka's name of what they wait for."""
     replicas: Sequence[Partition] = ()
+    logs: Mapping[TopicPartition, PartitionLog] = field(default_factory=dict)
+    connections: Mapping[str, int] = field(default_factory=dict)
+    """Open ones, by listener."""
     groups: GroupsSnapshot | None = None
     transactions: TransactionsSnapshot | None = None
 
@@ -180,7 +185,9 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
         yield CounterMetricFamily(name, text, value=getattr(broker.counters, counter.name))
         if counter.name in of_topics:
             yield from topic_counters(broker.counters.topics, counter.name, name, text)
-    yield from partition_families(TopicsSnapshot(broker.counters.topics, broker.replicas, broker.image))
+    yield from partition_families(
+        TopicsSnapshot(broker.counters.topics, broker.replicas, broker.logs, broker.image)
+    )
     yield _gauge("kafka_server_kafkaserver_brokerstate", "The broker's state (KIP-631).", broker.state)
     yield _gauge(
         "kafka_server_replicamanager_partitioncount", "Replicas on this broker.", broker.partition_count
@@ -195,7 +202,18 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
     yield from _follower_families(broker.follower_lags)
     yield from _throttle_families(broker.throttled_rates)
     yield from _session_families(broker)
-    yield from _purgatory_families(broker.waiting)
+    yield from _labelled(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Requests that wait, by what they wait for.",
+        "delayedoperation",
+        broker.waiting,
+    )
+    yield from _labelled(
+        "kafka_server_socket_server_metrics_connection_count",
+        "Connections that are open.",
+        "listener",
+        broker.connections,
+    )
     yield from request_families(broker.request_times)
     if broker.groups is not None:
         yield from group_families(broker.groups)
@@ -280,14 +298,10 @@ def _throttle_families(rates: Mapping[str, float]) -> Iterator[Metric]:
         )
 
 
-def _purgatory_families(waiting: Mapping[str, int]) -> Iterator[Metric]:
-    family = GaugeMetricFamily(
-        "kafka_server_delayedoperationpurgatory_purgatorysize",
-        "Requests that wait, by what they wait for.",
-        labels=["delayedoperation"],
-    )
-    for operation, count in waiting.items():
-        family.add_metric([operation], count)
+def _labelled(name: str, text: str, label: str, values: Mapping[str, int]) -> Iterator[Metric]:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for value, count in values.items():
+        family.add_metric([value], count)
     yield family
 
 

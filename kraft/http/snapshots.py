@@ -65,7 +65,9 @@ class NodeMetricsSource:
             fetch_session_evictions=sessions.evictions,
             request_times=broker.request_times,
             waiting=_waiting(broker),
+            connections=broker.connection_counts(),
             replicas=tuple(broker.replicas.partitions()),
+            logs=dict(broker.logs.logs),
             groups=_groups(broker),
             transactions=_transactions(broker),
         )

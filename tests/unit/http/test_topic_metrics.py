@@ -76,6 +76,11 @@ def test_topics_without_room_are_summed_and_deleted_ones_make_room() -> None:
         (5, 3), (0, 0), (7, 0)
     ]  # fmt: skip
     assert (metrics.bytes_out, metrics.replication_bytes_out, metrics.fetch_requests) == (12, 3, 3)
+    assert metrics.topics.of("a").fetch_requests == 2
+    metrics.on_fetch_failed("a")
+    metrics.on_fetch_failed("made-up")
+    metrics.on_fetch_failed(None)
+    assert (metrics.failed_fetch_requests, metrics.topics.of("a").failed_fetch_requests) == (3, 1)
     metrics.on_produce_failed("a")
     metrics.on_produce_failed("e")
     assert (metrics.failed_produce_requests, metrics.topics.of("a").failed_produce_requests) == (2, 1)
@@ -96,14 +101,16 @@ async def test_logs_and_offsets_of_what_is_led_here(world: BrokerWorld) -> None:
     await world.start(*topic("led", 1, (1,)), *topic("followed", 2, (2, 1)), *topic("more", 3, (1,)))
     assert produced(world, "led", b"x", b"y") == ErrorCode.NONE
     assert produced(world, "more", b"z") == ErrorCode.NONE
-    replicas = tuple(world.replicas.partitions())
-    shown = await samples(partition_families(TopicsSnapshot(TopicsMetrics(), replicas, world.image)))
+    replicas, logs = tuple(world.replicas.partitions()), dict(world.logs.logs)
+    shown = await samples(partition_families(TopicsSnapshot(TopicsMetrics(), replicas, logs, world.image)))
     assert shown[SIZE, "0", "led"] > shown[SIZE, "0", "more"] > shown[SIZE, "0", "followed"] == 0
     assert (shown[END, "0", "led"], shown[START, "0", "led"]) == (2, 0)
     assert (END, "0", "followed") not in shown, "its leader tells"
     assert shown["kafka_topic_partitions", "led"] == 1
+    assert shown["kafka_cluster_partition_atminisr", "led"] == 1, "one replica of one that is needed"
+    assert shown["kafka_cluster_partition_underminisr", "led"] == 0
     size = shown[SIZE, "0", "more"]
-    shown = await samples(partition_families(TopicsSnapshot(TopicsMetrics(2), replicas, world.image)))
+    shown = await samples(partition_families(TopicsSnapshot(TopicsMetrics(2), replicas, logs, world.image)))
     assert (shown[SIZE, REST], (END, "0", "more") in shown) == (size, False)
 
 
@@ -124,10 +131,14 @@ async def test_a_large_family_is_one_and_leaves_others_their_turn(world: BrokerW
 
     other = asyncio.create_task(count())
     text = await exposition(
-        partition_families(TopicsSnapshot(TopicsMetrics(), tuple(world.replicas.partitions()), world.image))
+        partition_families(
+            TopicsSnapshot(
+                TopicsMetrics(), tuple(world.replicas.partitions()), dict(world.logs.logs), world.image
+            )
+        )
     )
     other.cancel()
     assert text.count(b"# TYPE kafka_log_log_size gauge") == 1
     assert text.count(b"\nkafka_log_log_size{") == PARTITIONS_PER_SLICE + 2
     assert turns > 1
-    assert await exposition(partition_families(TopicsSnapshot(TopicsMetrics(), (), EMPTY)))
+    assert await exposition(partition_families(TopicsSnapshot(TopicsMetrics(), (), {}, EMPTY)))
