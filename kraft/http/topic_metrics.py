@@ -109,7 +109,7 @@ def _gauges(
     found: Sequence[tuple[TopicPartition, _Source]],
     value: Callable[[_Source], int | None],
 ) -> Iterator[Metric]:
-    for start in range(0, len(found), PARTITIONS_PER_SLICE):
+    for start in range(0, max(1, len(found)), PARTITIONS_PER_SLICE):
         family = GaugeMetricFamily(name, text, labels=["topic", "partition"])
         for key, source in found[start : start + PARTITIONS_PER_SLICE]:
             number = value(source)
