@@ -11,7 +11,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from kraft.network.request_times import PhaseTimes
 
 _FIRST, _LAST = 7, 24
-BOUNDS: Final = tuple(f"{2**power / 1e6:g}" for power in range(_FIRST, _LAST + 1))
+BOUNDS: Final = tuple(repr(2**power / 1e6) for power in range(_FIRST, _LAST + 1))
 """128 microseconds to 17 seconds."""
 
 

@@ -93,6 +93,8 @@ def _look(bootstrap_server: str) -> Look:
 
 
 def _show(look: Look, *, as_json: bool, is_dated: bool) -> None:
+    from kraft.cli.health.problems import problem_lines
+
     if as_json:
         found = [] if look.problems is None else [problem._asdict() for problem in look.problems]
         healthy = None if look.problems is None else not look.problems
@@ -107,14 +109,8 @@ def _show(look: Look, *, as_json: bool, is_dated: bool) -> None:
         print_line(f"{at}healthy")
     else:
         print_line(f"{at}not healthy: {_counts(look.problems)}")
-        shown = Counter[str]()
-        for problem in look.problems:
-            shown[problem.kind] += 1
-            if shown[problem.kind] <= NAMED_MAX:
-                print_line(f"  {problem.what}")
-        for kind, count in shown.items():
-            if count > NAMED_MAX:
-                print_line(f"  … and {count - NAMED_MAX} more: {kind}")
+        for line in problem_lines(look.problems, NAMED_MAX):
+            print_line(f"  {line}")
 
 
 def _counts(found: Sequence[Problem]) -> str:

@@ -57,7 +57,13 @@ async def observe(admin: AdminClient) -> ClusterSeen:
     directories = await asyncio.gather(*(_directories(admin, broker) for broker in live))
     silent = [broker for broker, found in zip(live, directories, strict=True) if found is None]
     return ClusterSeen(
-        registered, live, silent, quorum, partitions, [one for found in directories for one in found or ()]
+        metadata.cluster_id or "",
+        registered,
+        live,
+        silent,
+        quorum,
+        partitions,
+        [one for found in directories for one in found or ()],
     )
 
 

@@ -1,11 +1,12 @@
 """What is wrong with a cluster, from what it told: a list of (kind, sentence). Pure.
 
-The worst comes first: partitions that nobody can use, those that refuse acks=all, then what still works with less than
-it should have. A replica that a reassignment is still adding is not missing yet, as in Kafka's metrics.
+The worst comes first: partitions that nobody can use, those that refuse acks=all, then what is behind it or will be, and
+last the partitions that work with fewer replicas than they should have. A replica that a reassignment is still adding is not missing yet, as in Kafka's metrics.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -52,6 +53,7 @@ class DirectorySeen(NamedTuple):
 class ClusterSeen:
     """What the cluster told at one moment."""
 
+    cluster_id: str
     brokers: Sequence[int]
     """Registered."""
     live: Sequence[int]
@@ -66,10 +68,28 @@ class ClusterSeen:
 
 def problems(seen: ClusterSeen) -> list[Problem]:
     """Empty when the cluster is healthy."""
-    return [*_of_partitions(seen.partitions), *_of_nodes(seen), *_of_quorum(seen.quorum), *_of_disks(seen)]
+    return [
+        *_unusable(seen.partitions),
+        *_of_nodes(seen),
+        *_of_quorum(seen.quorum),
+        *_of_disks(seen),
+        *_under_replicated(seen.partitions),
+    ]
 
 
-def _of_partitions(partitions: Sequence[PartitionSeen]) -> Iterator[Problem]:
+def problem_lines(found: Sequence[Problem], each_max: int) -> Iterator[str]:
+    """For people: `each_max` sentences of each kind, and how many more there are."""
+    counts = Counter(problem.kind for problem in found)
+    shown = Counter[str]()
+    for problem in found:
+        shown[problem.kind] += 1
+        if shown[problem.kind] <= each_max:
+            yield problem.what
+        if shown[problem.kind] == counts[problem.kind] > each_max:
+            yield f"… and {counts[problem.kind] - each_max} more: {problem.kind}"
+
+
+def _unusable(partitions: Sequence[PartitionSeen]) -> Iterator[Problem]:
     for one in partitions:
         if one.leader < 0:
             yield Problem("partition-offline", f"{one} has no leader; its replicas: {ids_text(one.replicas)}")
@@ -81,6 +101,9 @@ def _of_partitions(partitions: Sequence[PartitionSeen]) -> Iterator[Problem]:
                 f"{one} refuses acks=all: {len(one.isr)} of {needed} replicas that it needs are in sync"
                 f" ({ids_text(one.isr)})",
             )
+
+
+def _under_replicated(partitions: Sequence[PartitionSeen]) -> Iterator[Problem]:
     for one in partitions:
         missing = [broker for broker in one.replicas if broker not in one.isr]
         if one.leader >= 0 and len(one.isr) < len(one.replicas) - one.adding:

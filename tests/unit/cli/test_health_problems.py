@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from kraft.cli.health.problems import ClusterSeen, DirectorySeen, PartitionSeen, problems
+from kraft.cli.health.problems import (
+    ClusterSeen,
+    DirectorySeen,
+    PartitionSeen,
+    Problem,
+    problem_lines,
+    problems,
+)
 from kraft.cli.quorum.view import QuorumNode, QuorumView
 
 TOLD_MS = 1_000_000
@@ -18,7 +25,9 @@ def voter(node_id: int, heard_ms: int = TOLD_MS) -> QuorumNode:
 
 QUORUM = QuorumView("c", 1, 4, 10, [voter(1), voter(2), voter(3)], [])
 WELL = PartitionSeen("t", 0, 1, [1, 2, 3], [1, 2, 3], 0, 2)
-HEALTHY = ClusterSeen([1, 2, 3], [1, 2, 3], [], QUORUM, [WELL], [DirectorySeen(1, "/data", None, 100, 50)])
+HEALTHY = ClusterSeen(
+    "c", [1, 2, 3], [1, 2, 3], [], QUORUM, [WELL], [DirectorySeen(1, "/data", None, 100, 50)]
+)
 
 
 def kinds(seen: ClusterSeen) -> list[str]:
@@ -69,3 +78,9 @@ def test_nodes_quorum_and_disks() -> None:
         DirectorySeen(3, "/c", None, -1, -1),
     ]
     assert kinds(replace(HEALTHY, directories=disks)) == ["directory-failed", "directory-full"]
+
+
+def test_people_are_shown_some_of_each_kind() -> None:
+    found = [Problem("a", "1"), Problem("a", "2"), Problem("b", "3"), Problem("a", "4")]
+    assert list(problem_lines(found, 2)) == ["1", "2", "3", "… and 1 more: a"]
+    assert list(problem_lines(found, 3)) == ["1", "2", "3", "4"]
