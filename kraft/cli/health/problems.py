@@ -1,7 +1,8 @@
 """What is wrong with a cluster, from what it told: a list of (kind, sentence). Pure.
 
-The worst comes first: partitions that nobody can use, those that refuse acks=all, then what is behind it or will be, and
-last the partitions that work with fewer replicas than they should have. A replica that a reassignment is still adding is not missing yet, as in Kafka's metrics.
+The worst comes first: partitions that nobody can use, those that refuse acks=all, then what is behind it or will be,
+and last the partitions that work with fewer replicas than they should have. A replica that a reassignment is still
+adding is not missing yet, as in Kafka's metrics.
 """
 
 from __future__ import annotations
