@@ -384,6 +384,10 @@ _KEYS: Final = (
         " (a key of kraft's own).",
     ),
     ConfigKey(
+        "metrics.topics.max", "int", "1000", _integer(0),
+        "Topics that /metrics tells of one by one; the others are summed (a key of kraft's own).",
+    ),
+    ConfigKey(
         "metrics.groups.interval.ms", "int", "30000", _integer(1),
         "How often a broker finds out how far its groups are behind (a key of kraft's own).",
     ),

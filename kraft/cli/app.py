@@ -23,6 +23,7 @@ from kraft.cli.reassign import commands as reassign
 from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import complain, print_json, print_line
 from kraft.cli.shared.streams import ReaderGoneError
+from kraft.cli.top.command import top
 from kraft.cli.topics import commands as topics
 from kraft.cli.transactions import commands as transactions
 from kraft.user_error import EXIT_DONE, UserError
@@ -47,6 +48,7 @@ app.add_typer(quorum.app, name="quorum")
 app.add_typer(metadata.app, name="metadata")
 app.add_typer(log.app, name="log")
 app.add_typer(storage.app, name="storage")
+app.command()(reflowed(top))
 app.command("log-dirs")(reflowed(log_dirs))
 app.add_typer(chaos.app, name="chaos")
 app.command()(produce)
