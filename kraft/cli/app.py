@@ -2,61 +2,64 @@
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from typing import Annotated
 
 import typer
 
-from kraft.cli import cluster, configs, features, storage
-from kraft.cli.audit.command import audit
-from kraft.cli.chaos import commands as chaos
-from kraft.cli.consume.command import consume
-from kraft.cli.demo.run import demo
-from kraft.cli.groups import commands as groups
-from kraft.cli.ingest import commands as ingest
-from kraft.cli.log import commands as log
-from kraft.cli.log_dirs import log_dirs
-from kraft.cli.metadata import commands as metadata
-from kraft.cli.produce.command import produce
-from kraft.cli.quorum import commands as quorum
-from kraft.cli.reassign import commands as reassign
-from kraft.cli.shared.options import Json, reflowed
+from kraft.cli.shared.options import Json
 from kraft.cli.shared.output import complain, print_json, print_line
 from kraft.cli.shared.streams import ReaderGoneError
-from kraft.cli.topics import commands as topics
-from kraft.cli.transactions import commands as transactions
 from kraft.user_error import EXIT_DONE, UserError
 
 NAME = "kraft"
 """In usage lines and for shells, however the command was called: `python -m kraft`, say."""
 
-app = typer.Typer(
-    name=NAME,
-    help="A self-managed, replicated log that speaks Kafka's protocol.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(topics.app, name="topics")
-app.add_typer(configs.app, name="configs")
-app.add_typer(features.app, name="features")
-app.add_typer(groups.app, name="groups")
-app.add_typer(transactions.app, name="transactions")
-app.add_typer(reassign.app, name="reassign")
-app.add_typer(quorum.app, name="quorum")
-app.add_typer(metadata.app, name="metadata")
-app.add_typer(log.app, name="log")
-app.add_typer(storage.app, name="storage")
-app.command("log-dirs")(reflowed(log_dirs))
-app.add_typer(chaos.app, name="chaos")
-app.command()(produce)
-app.command()(consume)
-app.command()(reflowed(audit))
-app.add_typer(ingest.app, name="ingest")
-app.command()(demo)
+COMMANDS = {
+    "cluster": "kraft.cli.cluster:app",
+    "topics": "kraft.cli.topics.commands:app",
+    "configs": "kraft.cli.configs:app",
+    "features": "kraft.cli.features:app",
+    "groups": "kraft.cli.groups.commands:app",
+    "transactions": "kraft.cli.transactions.commands:app",
+    "reassign": "kraft.cli.reassign.commands:app",
+    "quorum": "kraft.cli.quorum.commands:app",
+    "metadata": "kraft.cli.metadata.commands:app",
+    "log": "kraft.cli.log.commands:app",
+    "storage": "kraft.cli.storage:app",
+    "log-dirs": "kraft.cli.log_dirs:log_dirs",
+    "chaos": "kraft.cli.chaos.commands:app",
+    "produce": "kraft.cli.produce.command:produce",
+    "consume": "kraft.cli.consume.command:consume",
+    "audit": "kraft.cli.audit.command:audit",
+    "ingest": "kraft.cli.ingest.commands:app",
+    "demo": "kraft.cli.demo.run:demo",
+    "server": "kraft.cli.app:server",
+    "version": "kraft.cli.app:version",
+}
+"""By name, in the order of the help: where each is, a group of commands or a function. A call imports what it needs of
+them, since all together take most of a second."""
 
 
-@app.command()
+def application(*names: str) -> typer.Typer:
+    """The command line with these of its COMMANDS; with all without names."""
+    app = typer.Typer(
+        name=NAME,
+        help="A self-managed, replicated log that speaks Kafka's protocol.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(kraft)
+    for name in names or COMMANDS:
+        command = pkgutil.resolve_name(COMMANDS[name])
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
+
+
 def server(
     file: Annotated[str, typer.Argument(help="The node's server.properties.", show_default=False)],
 ) -> None:
@@ -66,7 +69,6 @@ def server(
     raise typer.Exit(run_server(file))
 
 
-@app.command()
 def version(as_json: Json = False) -> None:
     """Print the version."""
     if as_json:
@@ -87,7 +89,6 @@ def _version_option(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def kraft(
     version: Annotated[
         bool, typer.Option("--version", callback=_version_option, is_eager=True, help="Print the version.")
@@ -98,9 +99,10 @@ def kraft(
 
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code."""
+    asked = next((word for word in arguments if not word.startswith("-")), "")
     try:
         try:
-            app(arguments, prog_name=NAME)
+            application(*{asked} & COMMANDS.keys())(arguments, prog_name=NAME)
         finally:
             sys.stdout.flush()  # at the end of the process nobody could make sense of a failure
     except ReaderGoneError:
