@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kraft.cli.app import run
 from kraft.local_cluster.cluster import LocalCluster
 from kraft.runtime.free_ports import free_port_range
 from kraft.storage import new_uuid
@@ -70,8 +71,7 @@ class NodeFiles:
         self.cluster_id = new_uuid()
         self.client_port, self.controller_port, self.http_port = (free_port_range(3) + n for n in range(3))
         self.write()
-        ended = kraft("storage", "format", "--cluster-id", self.cluster_id, "--config", self.config)
-        assert ended.exit_code == 0, ended.errors
+        assert run(["storage", "format", "--cluster-id", self.cluster_id, "--config", str(self.config)]) == 0
 
     def write(self, **settings: str) -> None:
         """Writes the configuration, with some keys set otherwise; an underscore stands for a dot."""
