@@ -9,6 +9,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kraft.runtime import free_ports
+
 # Left to itself, Hypothesis fails an example that took 200 ms, and a strategy that is slow to draw from.
 # Tests that name health checks of their own keep those.
 # KRAFT_FIXED_EXAMPLES: the same examples every time, for a verdict that must not depend on the day.
@@ -22,6 +24,12 @@ settings.load_profile("untimed")
 
 # A shell's background jobs begin with Ctrl-C ignored, and so would what the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Each process of a run has ports of its own: between the choice of one and its use another process could take it.
+_processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _processes
+_size = len(free_ports.FREE_PORTS) // _processes
+free_ports.FREE_PORTS = free_ports.FREE_PORTS[_number * _size : (_number + 1) * _size]
 
 
 def _skip_what_stays() -> None:

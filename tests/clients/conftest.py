@@ -12,10 +12,10 @@ import pytest
 from kraft.protocol.errors import ErrorCode
 from tests.support.group_members import GROUP_SETTINGS
 from tests.support.java_programs import DOWNLOAD_S, SOURCES
-from tests.support.node_processes import NodeProcesses
+from tests.support.node_processes import PATIENCE, NodeProcesses
 from tests.support.raw_client import RawConnection, assert_works, batch
 
-TEST_TIMEOUT_S = 150
+TEST_TIMEOUT_S = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,7 +42,7 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcesses]:
     """Three nodes, on which members' sessions are short. A test that stops one takes `fragile_cluster` instead."""
-    running = NodeProcesses(tmp_path_factory.mktemp("cluster"), settings=GROUP_SETTINGS)
+    running = NodeProcesses(tmp_path_factory.mktemp("cluster"), settings=GROUP_SETTINGS | PATIENCE)
     try:
         yield running
     finally:

@@ -16,13 +16,13 @@ import pytest
 
 from kraft.cli.app import run
 from kraft.user_error import EXIT_DONE, EXIT_FAILED
-from tests.support.node_processes import NodeProcesses, until
+from tests.support.node_processes import PATIENCE, NodeProcesses, until
 
 COMMAND_S = 60
 PARTITIONS = 4
 RECORDS = 400
 SESSION_MS = 6_000
-SETTINGS = {
+SETTINGS = PATIENCE | {
     "offsets.topic.num.partitions": "5",
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.session.timeout.ms": str(SESSION_MS),

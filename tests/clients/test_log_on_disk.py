@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiokafka.record.memory_records import MemoryRecords as AioKafkaRecords
 
-from tests.support.node_processes import NodeProcesses
+from tests.support.node_processes import NodeProcesses, until
 from tests.support.real_clients import LIBRARIES, Client, How
 
 with warnings.catch_warnings():  # kafka-python reads its schemas by a deprecated call
@@ -61,6 +61,7 @@ def test_segments_of_a_running_cluster(cluster: NodeProcesses, client: Client) -
     for node_id in cluster.node_ids:
         folder = cluster.local.node_dir(node_id) / "data" / f"{topic}-0"
         for reader in (KafkaPythonRecords, AioKafkaRecords):
+            until(lambda: len(read_by(reader, folder)) >= len(written), f"node {node_id} has all")  # noqa: B023
             assert read_by(reader, folder) == written, (node_id, reader)
         verified = kraft_log("verify", folder)
         assert verified["verdict"] == "sound"

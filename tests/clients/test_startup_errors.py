@@ -17,7 +17,7 @@ from kraft.cli.app import run
 from kraft.local_cluster.cluster import LocalCluster
 from kraft.runtime.free_ports import free_port_range
 from kraft.storage import new_uuid
-from tests.support.node_processes import NodeProcesses
+from tests.support.node_processes import NodeProcesses, until
 from tests.support.real_clients import confluent_consumer
 
 TIMEOUT_S = 60
@@ -134,7 +134,7 @@ def test_a_second_process_on_the_same_folder(cluster: NodeProcesses, tmp_path: P
     ended = kraft("server", config)
     assert_sentence(ended, str(first / "data"), "another process")
     assert cluster.local.pid(1) == pid
-    assert cluster.local.readiness(1)["ready"]
+    until(lambda: cluster.local.readiness(1).get("ready"), "the first is ready")
 
 
 def test_a_folder_of_another_node(node: NodeFiles) -> None:
@@ -250,7 +250,7 @@ def test_a_cluster_on_ports_in_use(cluster: NodeProcesses, tmp_path: Path) -> No
     ended = kraft("cluster", "start", "--dir", tmp_path / "c", "--port", str(port))
     assert_sentence(ended, str(port), "in use")
     assert not (tmp_path / "c").exists()
-    assert cluster.local.status()["nodes"][0]["state"] == "running"
+    until(lambda: cluster.local.status()["nodes"][0]["state"] == "running", "the old one runs")
 
 
 @pytest.mark.parametrize(
