@@ -56,6 +56,14 @@ def fragile_cluster(cluster: NodeProcesses) -> Iterator[NodeProcesses]:
     cluster.restore()
 
 
+@pytest.fixture
+def hasty_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benchmarks do not wait until their brokers have nothing left to do: nobody asks how fast this machine is."""
+    monkeypatch.setattr("bench.machine.SETTLE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("bench.replication.idle.EMPTY_S", 1)
+    monkeypatch.setattr("bench.groups.loading.BEFORE_S", 0.5)
+
+
 UNREACHABLE = ("Could not transfer artifact", "Could not resolve", "offline mode")
 
 
