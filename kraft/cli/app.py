@@ -1,14 +1,19 @@
-"""All commands of `kraft`, and how their errors end."""
+"""All commands of `kraft`, and how their errors end.
+
+A command is imported when it is named: each brings libraries that the others do without. Their list is imported whole
+only for help, for wrong usage and for shells that complete words.
+"""
 
 from __future__ import annotations
 
-import pkgutil
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, NamedTuple
 
 import typer
 
-from kraft.cli.shared.options import Json
+from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import complain, print_json, print_line
 from kraft.cli.shared.streams import ReaderGoneError
 from kraft.user_error import EXIT_DONE, UserError
@@ -16,48 +21,40 @@ from kraft.user_error import EXIT_DONE, UserError
 NAME = "kraft"
 """In usage lines and for shells, however the command was called: `python -m kraft`, say."""
 
-COMMANDS = {
-    "cluster": "kraft.cli.cluster:app",
-    "topics": "kraft.cli.topics.commands:app",
-    "configs": "kraft.cli.configs:app",
-    "features": "kraft.cli.features:app",
-    "groups": "kraft.cli.groups.commands:app",
-    "transactions": "kraft.cli.transactions.commands:app",
-    "reassign": "kraft.cli.reassign.commands:app",
-    "quorum": "kraft.cli.quorum.commands:app",
-    "metadata": "kraft.cli.metadata.commands:app",
-    "log": "kraft.cli.log.commands:app",
-    "storage": "kraft.cli.storage:app",
-    "log-dirs": "kraft.cli.log_dirs:log_dirs",
-    "chaos": "kraft.cli.chaos.commands:app",
-    "produce": "kraft.cli.produce.command:produce",
-    "consume": "kraft.cli.consume.command:consume",
-    "audit": "kraft.cli.audit.command:audit",
-    "ingest": "kraft.cli.ingest.commands:app",
-    "demo": "kraft.cli.demo.run:demo",
-    "server": "kraft.cli.app:server",
-    "version": "kraft.cli.app:version",
-}
-"""By name, in the order of the help: where each is, a group of commands or a function. A call imports what it needs of
-them, since all together take most of a second."""
+
+class Entry(NamedTuple):
+    """Where a command is."""
+
+    name: str
+    module: str
+    """Below `kraft.cli`."""
+    attribute: str = "app"
+    """A function, or a Typer with commands of its own."""
+    is_reflowed: bool = False
+    """The docstring of a function is its help; its lines are folded anew."""
 
 
-def application(*names: str) -> typer.Typer:
-    """The command line with these of its COMMANDS; with all without names."""
-    app = typer.Typer(
-        name=NAME,
-        help="A self-managed, replicated log that speaks Kafka's protocol.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-    )
-    app.callback()(kraft)
-    for name in names or COMMANDS:
-        command = pkgutil.resolve_name(COMMANDS[name])
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
-    return app
+COMMANDS = (
+    Entry("cluster", "cluster"),
+    Entry("topics", "topics.commands"),
+    Entry("configs", "configs"),
+    Entry("features", "features"),
+    Entry("groups", "groups.commands"),
+    Entry("transactions", "transactions.commands"),
+    Entry("reassign", "reassign.commands"),
+    Entry("quorum", "quorum.commands"),
+    Entry("metadata", "metadata.commands"),
+    Entry("log", "log.commands"),
+    Entry("storage", "storage"),
+    Entry("log-dirs", "log_dirs", "log_dirs", is_reflowed=True),
+    Entry("chaos", "chaos.commands"),
+    Entry("produce", "produce.command", "produce"),
+    Entry("consume", "consume.command", "consume"),
+    Entry("audit", "audit.command", "audit", is_reflowed=True),
+    Entry("ingest", "ingest.commands"),
+    Entry("demo", "demo.run", "demo"),
+)
+"""In the order of the help."""
 
 
 def server(
@@ -97,12 +94,38 @@ def kraft(
     """A self-managed, replicated log that speaks Kafka's protocol."""
 
 
+def application(entries: Sequence[Entry] = COMMANDS) -> typer.Typer:
+    """The command line with these commands, which it imports, and those of this module."""
+    app = typer.Typer(
+        name=NAME,
+        help="A self-managed, replicated log that speaks Kafka's protocol.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    for entry in entries:
+        found = getattr(import_module(f"kraft.cli.{entry.module}"), entry.attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=entry.name)
+        else:
+            app.command(entry.name)(reflowed(found) if entry.is_reflowed else found)
+    app.command()(server)
+    app.command()(version)
+    app.callback()(kraft)
+    return app
+
+
+def _named_first(arguments: Sequence[str]) -> Sequence[Entry]:
+    """The command that the first word is; all, where it is none: it is an option, a typing error, or there is none."""
+    named = [entry for entry in COMMANDS if arguments and entry.name == arguments[0]]
+    return named or COMMANDS
+
+
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code."""
-    asked = next((word for word in arguments if not word.startswith("-")), "")
+    app = application(_named_first(arguments))
     try:
         try:
-            application(*{asked} & COMMANDS.keys())(arguments, prog_name=NAME)
+            app(arguments, prog_name=NAME)
         finally:
             sys.stdout.flush()  # at the end of the process nobody could make sense of a failure
     except ReaderGoneError:

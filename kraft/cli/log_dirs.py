@@ -17,7 +17,7 @@ from kraft.cli.shared.admin_client import (
     run_admin,
 )
 from kraft.cli.shared.documents import Document, bytes_text
-from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, reflowed
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.shared.output import Wide, complain, console, is_terminal, print_json, print_line, print_rows
 from kraft.cli.shared.tables import Rows
 from kraft.cli.topics.names import TopicChoice
@@ -34,7 +34,6 @@ from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED
 LOG_DIRS_VERSION = 5
 
 
-@reflowed
 def log_dirs(
     broker: Annotated[
         str | None, typer.Option(metavar="ID[,…]", help="Only these brokers.", show_default=False)

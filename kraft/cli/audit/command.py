@@ -30,7 +30,6 @@ from kraft.cli.shared.options import (
     ClientOption,
     Json,
     parse_pairs,
-    reflowed,
     require_text,
 )
 from kraft.cli.shared.output import Wide, complain, print_json, print_line, print_rows
@@ -132,7 +131,6 @@ class Audit:
         )
 
 
-@reflowed
 def audit(
     topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
     table: Annotated[
