@@ -12,15 +12,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kraft.runtime import free_ports
+from tests.support.examples import IS_FIXED, examples
 
 # Left to itself, Hypothesis fails an example that took 200 ms, and a strategy that is slow to draw from.
 # Tests that name health checks of their own keep those.
 # KRAFT_FIXED_EXAMPLES: the same examples every time, for a verdict that must not depend on the day.
 settings.register_profile(
     "untimed",
+    max_examples=examples(100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize="KRAFT_FIXED_EXAMPLES" in os.environ,
+    derandomize=IS_FIXED,
 )
 settings.load_profile("untimed")
 

@@ -147,9 +147,7 @@ def test_two_members_share_a_topic_and_one_killed_leaves_its_part_to_the_other(
     assert sorted(first.lines + second.lines) == list(range(RECORDS)), "each record once"
     assert first.lines
     assert second.lines
-    ends_stored = sum(
-        kraft.told("describe", group)["offsets"][number]["log_end"] for number in range(4)
-    )
+    ends_stored = sum(kraft.told("describe", group)["offsets"][number]["log_end"] for number in range(4))
     assert ends_stored == RECORDS
     until(
         lambda: sum(kraft.committed(group).values()) == RECORDS,
@@ -194,9 +192,7 @@ def test_a_group_from_its_first_offset_to_its_deletion(
     assert sum(kraft.committed(group).values()) == len(read) == 30
     read += kraft.run(*join, "--from-beginning", "--exit-at-end").splitlines()
     assert sorted(map(int, read)) == list(range(RECORDS)), "it went on where it was"
-    listed = [
-        row for row in kraft.told("list", "--type", protocol)["groups"] if row["group"] == group
-    ]
+    listed = [row for row in kraft.told("list", "--type", protocol)["groups"] if row["group"] == group]
     assert listed == [{"group": group, "type": protocol, "state": "Empty", "protocol": "consumer"}]
     ends = kraft.committed(group)
     assert sum(ends.values()) == RECORDS

@@ -200,7 +200,9 @@ def filled_kio(of: Any, *, twice: bool = True) -> Any:
         one = element if element is not None else base
         counted = (twice, False) if element is not None and twice else (twice,)
         filled = tuple(
-            filled_kio(one, twice=inner) if dataclasses.is_dataclass(one) else _FILLED[field.metadata["kafka_type"]]
+            filled_kio(one, twice=inner)
+            if dataclasses.is_dataclass(one)
+            else _FILLED[field.metadata["kafka_type"]]
             for inner in counted
         )
         values[field.name] = filled if element is not None else filled[0]

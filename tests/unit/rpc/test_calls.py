@@ -442,7 +442,9 @@ async def test_a_caller_that_is_cut_off_in_the_middle_of_a_body_is_no_error(
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     writer.write(f"POST /rpc/m HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: 100\r\n\r\nbegun".encode())
     await writer.drain()
-    assert await client.call(address, "m", {}, CALL_S) == {"method": "m"}  # so what was begun is being read by now
+    assert await client.call(address, "m", {}, CALL_S) == {
+        "method": "m"
+    }  # so what was begun is being read by now
     writer.transport.abort()
     assert await client.call(address, "m", {}, CALL_S) == {"method": "m"}
     assert caplog.records == []
