@@ -1,7 +1,8 @@
 """README.md as a newcomer types it, and what goes on in `GO_ON`: every command and program, in order, in one folder.
 
 Left out are the installation and `scripts/*`. Campaigns are cut to one seed, those of whole clusters to ten seconds
-of it. Commands in the prose are asked for their help. Where something listens on the ports that the README names, others take their place.
+of it. Commands in the prose are asked for their help. Where something listens on the ports that the README names,
+others take their place.
 """
 
 from __future__ import annotations
