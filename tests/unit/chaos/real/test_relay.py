@@ -23,6 +23,7 @@ from kraft.chaos.real.relay import (
     Relays,
     connections_around,
 )
+from tests.support.node_processes import until
 
 NODE = 1
 THERE, BACK = Link(CLIENTS, NODE), Link(NODE, CLIENTS)
@@ -148,7 +149,7 @@ def test_a_half_open_connection_swallows_and_is_reset_when_it_heals(
     client.settimeout(0.3)
     with pytest.raises(TimeoutError):
         client.recv(1)
-    assert relays.traffic([THERE]).hurt == 1
+    until(lambda: relays.traffic([THERE]).hurt == 1, "the relay has taken it")
     client.settimeout(ANSWER_S)
     relays.impose(WHOLE, [THERE])
     with pytest.raises(ConnectionResetError):
