@@ -1,62 +1,62 @@
-"""All commands of `kraft`, and how their errors end."""
+"""All commands of `kraft`, and how their errors end.
+
+A command is imported when it is named: each brings libraries that the others do without. Their list is imported whole
+only for help, for wrong usage and for shells that complete words.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, NamedTuple
 
 import typer
 
-from kraft.cli import cluster, configs, features, storage
-from kraft.cli.audit.command import audit
-from kraft.cli.chaos import commands as chaos
-from kraft.cli.consume.command import consume
-from kraft.cli.demo.run import demo
-from kraft.cli.groups import commands as groups
-from kraft.cli.ingest import commands as ingest
-from kraft.cli.log import commands as log
-from kraft.cli.log_dirs import log_dirs
-from kraft.cli.metadata import commands as metadata
-from kraft.cli.produce.command import produce
-from kraft.cli.quorum import commands as quorum
-from kraft.cli.reassign import commands as reassign
 from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import complain, print_json, print_line
 from kraft.cli.shared.streams import ReaderGoneError
-from kraft.cli.topics import commands as topics
-from kraft.cli.transactions import commands as transactions
 from kraft.user_error import EXIT_DONE, UserError
 
 NAME = "kraft"
 """In usage lines and for shells, however the command was called: `python -m kraft`, say."""
 
-app = typer.Typer(
-    name=NAME,
-    help="A self-managed, replicated log that speaks Kafka's protocol.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+
+class Entry(NamedTuple):
+    """Where a command is."""
+
+    name: str
+    module: str
+    """Below `kraft.cli`."""
+    attribute: str = "app"
+    """A function, or a Typer with commands of its own."""
+    is_reflowed: bool = False
+    """The docstring of a function is its help; its lines are folded anew."""
+
+
+COMMANDS = (
+    Entry("cluster", "cluster"),
+    Entry("topics", "topics.commands"),
+    Entry("configs", "configs"),
+    Entry("features", "features"),
+    Entry("groups", "groups.commands"),
+    Entry("transactions", "transactions.commands"),
+    Entry("reassign", "reassign.commands"),
+    Entry("quorum", "quorum.commands"),
+    Entry("metadata", "metadata.commands"),
+    Entry("log", "log.commands"),
+    Entry("storage", "storage"),
+    Entry("log-dirs", "log_dirs", "log_dirs", is_reflowed=True),
+    Entry("chaos", "chaos.commands"),
+    Entry("produce", "produce.command", "produce"),
+    Entry("consume", "consume.command", "consume"),
+    Entry("audit", "audit.command", "audit", is_reflowed=True),
+    Entry("ingest", "ingest.commands"),
+    Entry("demo", "demo.run", "demo"),
 )
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(topics.app, name="topics")
-app.add_typer(configs.app, name="configs")
-app.add_typer(features.app, name="features")
-app.add_typer(groups.app, name="groups")
-app.add_typer(transactions.app, name="transactions")
-app.add_typer(reassign.app, name="reassign")
-app.add_typer(quorum.app, name="quorum")
-app.add_typer(metadata.app, name="metadata")
-app.add_typer(log.app, name="log")
-app.add_typer(storage.app, name="storage")
-app.command("log-dirs")(reflowed(log_dirs))
-app.add_typer(chaos.app, name="chaos")
-app.command()(produce)
-app.command()(consume)
-app.command()(reflowed(audit))
-app.add_typer(ingest.app, name="ingest")
-app.command()(demo)
+"""In the order of the help."""
 
 
-@app.command()
 def server(
     file: Annotated[str, typer.Argument(help="The node's server.properties.", show_default=False)],
 ) -> None:
@@ -66,7 +66,6 @@ def server(
     raise typer.Exit(run_server(file))
 
 
-@app.command()
 def version(as_json: Json = False) -> None:
     """Print the version."""
     if as_json:
@@ -87,7 +86,6 @@ def _version_option(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def kraft(
     version: Annotated[
         bool, typer.Option("--version", callback=_version_option, is_eager=True, help="Print the version.")
@@ -96,8 +94,35 @@ def kraft(
     """A self-managed, replicated log that speaks Kafka's protocol."""
 
 
+def application(entries: Sequence[Entry] = COMMANDS) -> typer.Typer:
+    """The command line with these commands, which it imports, and those of this module."""
+    app = typer.Typer(
+        name=NAME,
+        help="A self-managed, replicated log that speaks Kafka's protocol.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    for entry in entries:
+        found = getattr(import_module(f"kraft.cli.{entry.module}"), entry.attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=entry.name)
+        else:
+            app.command(entry.name)(reflowed(found) if entry.is_reflowed else found)
+    app.command()(server)
+    app.command()(version)
+    app.callback()(kraft)
+    return app
+
+
+def _named_first(arguments: Sequence[str]) -> Sequence[Entry]:
+    """The command that the first word is; all, where it is none: it is an option, a typing error, or there is none."""
+    named = [entry for entry in COMMANDS if arguments and entry.name == arguments[0]]
+    return named or COMMANDS
+
+
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code."""
+    app = application(_named_first(arguments))
     try:
         try:
             app(arguments, prog_name=NAME)

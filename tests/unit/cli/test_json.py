@@ -7,7 +7,7 @@ from typing import Any
 
 import typer.main
 
-from kraft.cli.app import app
+from kraft.cli.app import application
 
 WITHOUT = {
     "server",  # it serves until it is told to stop
@@ -24,7 +24,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 
 def test_every_command_has_json() -> None:
-    found = dict(commands(typer.main.get_command(app)))
+    found = dict(commands(typer.main.get_command(application())))
     assert {"topics describe", "log-dirs", "chaos simulate"} <= found.keys()
     without = {
         name

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from kraft.cli.app import app, run
+from kraft.cli.app import application, run
 from tests.support.source_tree import ROOT
 
 WITHOUT_JSON = {("server",)}
@@ -30,7 +30,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield (*path, name), command
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(typer.main.get_command(application())))
 
 
 @pytest.mark.parametrize("path", sorted(COMMANDS.keys() - WITHOUT_JSON))
