@@ -17,6 +17,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -252,11 +253,16 @@ def test_nothing_is_lost_whatever_is_killed(fragile_cluster: NodeProcesses, tmp_
             await_caught_up(job, stream)
             for number in range(ROUNDS):
                 for strike in rng.sample(strikes.all(), len(strikes.all())):
+                    began_s = time.monotonic()
                     told = strike()
                     struck[strike.__name__] += 1
                     stream.wait_for(PARTITIONS)
                     await_caught_up(job, stream)
-                    print(f"round {number + 1}: {told}; {len(stream.acknowledged)} acknowledged", flush=True)
+                    print(
+                        f"round {number + 1}: {told}, caught up after {time.monotonic() - began_s:.1f} s;"
+                        f" {len(stream.acknowledged)} acknowledged",
+                        flush=True,
+                    )
         print(job.finish())
         log = read_all(fragile_cluster.bootstrap, source, PARTITIONS)
         audit(stream, log)
