@@ -14,7 +14,15 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from kraft.ingest.model import AuditRow, Commit, PartitionKey, RangeAudit, TableError, partition_key, topic_id_text
+from kraft.ingest.model import (
+    AuditRow,
+    Commit,
+    PartitionKey,
+    RangeAudit,
+    TableError,
+    partition_key,
+    topic_id_text,
+)
 
 
 def audit_rows(commit: Commit) -> list[AuditRow]:

@@ -358,7 +358,9 @@ def test_a_topic_that_was_made_anew(
     assert "kraft ingest audit names them" in document["notes"][-1]
 
 
-def test_folders_that_are_no_table(cluster: ThreadedCluster, kraft: Kraft, lines: str, tmp_path: Path) -> None:
+def test_folders_that_are_no_table(
+    cluster: ThreadedCluster, kraft: Kraft, lines: str, tmp_path: Path
+) -> None:
     topic = cluster.create_topic("ingested", 1)
     assert kraft("produce", topic, lines, "--timestamp", at(0))[0] == 0
     ingest_all(cluster, topic, tmp_path / "lake" / "orders", "parquet")

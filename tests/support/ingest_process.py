@@ -74,7 +74,9 @@ class IngestProcess:
             until(made, f"{count} commits", START_S)
         except AssertionError as late:
             step = self.step()
-            raise AssertionError(f"{late}; the run is at step {step} and said:\n{self._last_words()}") from late
+            raise AssertionError(
+                f"{late}; the run is at step {step} and said:\n{self._last_words()}"
+            ) from late
 
     def _last_words(self) -> str:
         """What the run has said, and where the threads of its JVM and its own stand: it is ended for that."""

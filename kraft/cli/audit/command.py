@@ -173,8 +173,8 @@ def audit(
     (a producer that does not count, or one that died before it sent its counts); not-ingested, doubled: fewer, or more,
     rows than records in the offsets that the table has taken. open, behind: counts, records of an open transaction, or
     the table may still come.
-    unknown: records or counts are deleted, compacted away or missing. former: the table has rows of a topic of this name
-    that was deleted, which are told and not judged.
+    unknown: records or counts are deleted, compacted away or missing. former: the table has rows of a deleted topic of
+    this name; they are told and not judged.
 
     Exit code 0: all windows that can be judged are equal; 1: one is different; 2: wrong usage; 3: cannot tell.
     """
@@ -292,7 +292,9 @@ def _former_notes(ranges: Sequence[FormerRange], known: Known) -> list[str]:
     notes = []
     for topic_id in dict.fromkeys(one.topic_id for one in ranges):
         of_it = [one for one in ranges if one.topic_id == topic_id]
-        named = ", ".join(f"{one.start} to {one.end} of partition {one.partition}" for one in of_it[:NAMED_MAX])
+        named = ", ".join(
+            f"{one.start} to {one.end} of partition {one.partition}" for one in of_it[:NAMED_MAX]
+        )
         more = f" and those of {len(of_it) - NAMED_MAX} more partitions" if len(of_it) > NAMED_MAX else ""
         notes.append(
             f"offsets {named}{more} are of a former topic of this name ({of_it[0].document()['topic_id']}): windows"

@@ -16,13 +16,21 @@ HEAVY = ("pyspark", "pyarrow", "numpy", "pandas", "deltalake", "matplotlib", "ai
 def imported_by(program: str) -> set[str]:
     """Those of HEAVY that a fresh interpreter has after these statements."""
     program += f"\nimport sys\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     return set(done.stdout.split())
 
 
 @pytest.mark.parametrize(
     ("command", "needed"),
-    [("ingest", set()), ("topics", set()), ("produce", set()), ("audit", set()), ("groups", {"kraft.coordinator"})],
+    [
+        ("ingest", set()),
+        ("topics", set()),
+        ("produce", set()),
+        ("audit", set()),
+        ("groups", {"kraft.coordinator"}),
+    ],
 )
 def test_a_command_brings_its_own_libraries_only(command: str, needed: set[str]) -> None:
     program = f"from kraft.cli.app import application, _named_first\napplication(_named_first([{command!r}]))"
