@@ -1,7 +1,8 @@
 """What producers counted, what is stored, and what was ingested, compared window by window.
 
 A window is judged when it can be: one that is not over for long enough may lack counts, records may have expired,
-counts may be missing, a table may be behind. `kraft/cli/audit` gathers the numbers. Times are ms since 1970.
+counts may be missing, a table may be behind. A topic that was made anew has a former life, of which a table may have
+rows: a window with some of them is told and not judged. `kraft/cli/audit` gathers the numbers. Times are ms since 1970.
 """
 
 from __future__ import annotations
@@ -130,6 +131,8 @@ class Verdict(StrEnum):
     """The table has not taken all of its records yet."""
     UNKNOWN = "unknown"
     """Records or counts may be deleted, compacted away or missing."""
+    FORMER = "former"
+    """The table has rows of a former topic of this name: what is stored now cannot tell about the window."""
 
 
 DIFFERENT = frozenset({Verdict.LOST, Verdict.UNCOUNTED, Verdict.NOT_INGESTED, Verdict.DOUBLED})
@@ -150,11 +153,13 @@ class Known:
     """Windows that start earlier may lack counts."""
     is_compacted: bool = False
     counts_are_missing: bool = False
+    table_is_whole: bool = True
+    """It has as many rows as were ingested: those beyond the topic's records are of its former lives."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """The numbers of one window; `taken` and `ingested` are None without a table."""
+    """The numbers of one window; `taken` and `ingested` are None without a table. `former`: rows of former topics."""
 
     start_ms: int
     hosts: Mapping[str, int]
@@ -162,6 +167,7 @@ class Window:
     taken: int | None = None
     """Of the stored records, those that lie in the offsets that the table has taken."""
     ingested: int | None = None
+    former: int = 0
 
     @property
     def produced(self) -> int:
@@ -176,24 +182,39 @@ class Numbers:
     stored: Mapping[int, int]
     taken: Mapping[int, int] | None = None
     ingested: Mapping[int, int] | None = None
+    shared: Mapping[int, int] = field(default_factory=dict)
+    """Rows of offsets that both the topic and a former one of its name have."""
+    former: Mapping[int, int] = field(default_factory=dict)
+    """Rows of offsets that only a former one has."""
     starts: list[int] = field(init=False)
     """Of all windows that anything is known of, ascending."""
 
     def __post_init__(self) -> None:
-        self.starts = sorted({*self.produced, *self.stored, *(self.taken or ()), *(self.ingested or ())})
+        known = (self.produced, self.stored, self.taken or {}, self.ingested or {}, self.shared, self.former)
+        self.starts = sorted({start_ms for numbers in known for start_ms in numbers})
 
     def window(self, start_ms: int) -> Window:
+        """Of shared rows as many are the topic's own as it lacks."""
+        taken = None if self.taken is None else self.taken.get(start_ms, 0)
+        ingested = None if self.ingested is None else self.ingested.get(start_ms, 0)
+        shared, own = self.shared.get(start_ms, 0), 0
+        if taken is not None and ingested is not None:
+            own = min(shared, max(taken - ingested, 0))
+            ingested += own
         return Window(
             start_ms,
             self.produced.get(start_ms, {}),
             self.stored.get(start_ms, 0),
-            None if self.taken is None else self.taken.get(start_ms, 0),
-            None if self.ingested is None else self.ingested.get(start_ms, 0),
+            taken,
+            ingested,
+            self.former.get(start_ms, 0) + shared - own,
         )
 
 
 def judge(window: Window, window_ms: int, known: Known) -> Verdict:
     """What can be said of the window; a difference goes before what is only not known yet."""
+    if window.former:
+        return Verdict.FORMER if known.table_is_whole else Verdict.UNKNOWN
     expired = window.start_ms < known.stored_from_ms or known.is_compacted
     verdict = _judge_stored(window, window_ms, known, expired=expired)
     if verdict in DIFFERENT or window.ingested is None or window.taken is None:
@@ -230,7 +251,8 @@ class Outcome(StrEnum):
 
 
 def outcome(verdicts: Mapping[int, Verdict]) -> Outcome:
-    """Different if any window is; undecided if one may be, or none could be judged yet."""
+    """Different if any window is; undecided if one may be, or none could be judged yet. Those of former topics do not
+    count."""
     found = set(verdicts.values())
     if found & DIFFERENT:
         return Outcome.DIFFERENT

@@ -30,7 +30,7 @@ from kraft.ingest.audit_folder import fold_rows
 from kraft.ingest.completeness import compacted_topics
 from kraft.ingest.folder import data_files
 from kraft.ingest.maintenance import data_path
-from kraft.ingest.model import AuditRow, Layout, PartitionKey, TableError, TableProperties
+from kraft.ingest.model import AuditRow, Layout, PartitionKey, TableError, TableProperties, topic_id_text
 from kraft.ingest.parquet import ParquetTable
 from kraft.ingest.partitioning import partition_columns
 from kraft.ingest.table_columns import ERROR, RAW
@@ -103,7 +103,7 @@ class PartitionReport:
         """For JSON."""
         return {
             "topic": self.key.topic,
-            "topic_id": self.key.application_id("").split("/")[1],
+            "topic_id": topic_id_text(self.key.topic_id),
             "partition": self.key.partition,
             "from": self.start,
             "to": self.end,

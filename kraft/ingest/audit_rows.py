@@ -14,7 +14,15 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from kraft.ingest.model import AuditRow, Commit, PartitionKey, RangeAudit, TableError, partition_key
+from kraft.ingest.model import (
+    AuditRow,
+    Commit,
+    PartitionKey,
+    RangeAudit,
+    TableError,
+    partition_key,
+    topic_id_text,
+)
 
 
 def audit_rows(commit: Commit) -> list[AuditRow]:
@@ -46,7 +54,7 @@ def row_to_json(row: AuditRow) -> dict[str, Any]:
     return {
         "cluster_id": row.cluster_id,
         "topic": row.topic,
-        "topic_id": base64.urlsafe_b64encode(row.topic_id).rstrip(b"=").decode(),
+        "topic_id": topic_id_text(row.topic_id),
         "partition": row.partition,
         "from": row.start,
         "to": row.end,

@@ -136,8 +136,12 @@ class PartitionKey(NamedTuple):
 
     def application_id(self, cluster_id: str) -> str:
         """The name under which a table keeps the partition's next offset: a recreated topic has another."""
-        topic_id = base64.urlsafe_b64encode(self.topic_id).rstrip(b"=").decode()
-        return f"{cluster_id}/{topic_id}/{self.partition}"
+        return f"{cluster_id}/{topic_id_text(self.topic_id)}/{self.partition}"
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """As Kafka writes it."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 class CommitRange(NamedTuple):

@@ -51,7 +51,8 @@ def own_columns(values: Values, partition_by: str | None) -> pa.Schema:
 def table_schema(values: Values, partition_by: str | None, fields: pa.Schema | None) -> pa.Schema:
     """Of a new table. `fields`: of the JSON values, by their names there; None: they are inferred.
 
-    A field to partition by that is to be inferred becomes a string column. Raises OptionError.
+    A field to partition by that is to be inferred becomes a string column, which takes numbers and booleans, too.
+    Raises OptionError.
     """
     own = own_columns(values, partition_by)
     taken = own_names(own)

@@ -103,6 +103,11 @@ class Producers:
                 )
             self._producer.poll(0)
 
+    def check(self) -> None:
+        """It goes on: without news a run has nothing to commit."""
+        assert self._thread.is_alive()
+        assert not self.failures
+
     def finish(self) -> None:
         """Returns when all that was sent is acknowledged."""
         self._stopped.set()
@@ -149,6 +154,7 @@ def test_every_acknowledged_record_is_in_the_table_once(
     chance = random.Random(28)
     for number, (table_format, kill) in zip(range(ROUNDS), itertools.cycle(KILLS), strict=False):
         sending.send(RECORDS // ROUNDS)
+        sending.check()
         run = started(topic, tmp_path, table_format, fragile_cluster, continuous=True)
         try:
             run.wait_commits(run.commits() + 1)

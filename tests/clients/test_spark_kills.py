@@ -2,7 +2,8 @@
 
 At the end the topic and the files that the streams wrote hold, without duplicates of (topic, partition, offset), what
 the topic that was read holds, and that has every acknowledged record. A round kills one process of each kind once: an
-executor's Python worker, an executor, a broker, and the driver: its JVM, or the Python process that plans a stream.
+executor's Python worker, an executor, a broker, and in turn the Python process that plans a stream, of which the query
+ends and is started again, and the driver's JVM, with which the whole job ends.
 SPARK_KILL_ROUNDS is how many there are; 2 if it is not set. Who is struck is drawn from SPARK_KILL_SEED, or a fresh
 seed, which is printed; the processes run as they like, so a seed tells the strikes and not the whole run.
 """
@@ -17,6 +18,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +60,7 @@ class Process(NamedTuple):
 
 
 class Job:
-    """The program, which is started again whenever it has failed. All of its processes are of one session."""
+    """The program, which is started again whenever its JVM has died. All of its processes are of one session."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._folder = folder
@@ -99,8 +101,15 @@ class Job:
             log = self._log.read_text(errors="replace")
             assert SLOW_PYTHON in log, log[-5000:]
             self.given_up += 1
-            assert self.given_up <= GIVEN_UP_MAX, log[-5000:]
             self.start()
+        assert self.given_up + len(self.causes(slow=True)) <= GIVEN_UP_MAX, self.causes(slow=True)
+
+    def causes(self, *, slow: bool) -> list[str]:
+        """For which streams were started again: that Python processes were too slow, or all others."""
+        file = self._folder / "restarts.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        causes = [str(json.loads(line)["cause"]) for line in lines]
+        return [cause for cause in causes if (SLOW_PYTHON in cause) == slow]
 
     def finish(self) -> str:
         """It reads all there is and ends; what it printed is the answer."""
@@ -162,7 +171,9 @@ class Strikes:
 
     def __init__(self, nodes: NodeProcesses, topic: str, job: Job, rng: random.Random) -> None:
         self._nodes, self._topic, self._job, self._rng = nodes, topic, job, rng
-        self._drivers = [self._jvm, self._planner]
+        self._drivers = [self._planner, self._jvm]
+        self.planners = 0
+        """Python processes of streams that were killed."""
 
     def worker(self) -> str:
         """An executor's Python worker: the task is tried again."""
@@ -186,19 +197,30 @@ class Strikes:
         return f"broker {victim}"
 
     def driver(self) -> str:
-        """Its JVM and its Python process in turn: the job fails, and is started again."""
+        """A stream's Python process and the JVM in turn."""
         kill = self._drivers.pop(0)
         self._drivers.append(kill)
-        told = kill()
+        return kill()
+
+    def _jvm(self) -> str:
+        """The job fails, and is started again."""
+        told = self._kill(lambda: self._of("org.apache.spark.deploy.SparkSubmit"), "the driver's JVM")
         until(lambda: self._job.has_ended, "the job has failed", WAIT_S)
         self._job.start()
         return told
 
-    def _jvm(self) -> str:
-        return self._kill(lambda: self._of("org.apache.spark.deploy.SparkSubmit"), "the driver's JVM")
-
     def _planner(self) -> str:
-        return self._kill(lambda: self._of("python_streaming_source_runner"), "a stream's Python process")
+        """The query fails, and is started again."""
+        before = len(self._job.causes(slow=False))
+        told = self._kill(lambda: self._of("python_streaming_source_runner"), "a stream's Python process")
+
+        def is_noticed() -> bool:
+            self._job.keep_running()
+            return len(self._job.causes(slow=False)) > before
+
+        until(is_noticed, "the stream has been started again", WAIT_S)
+        self.planners += 1
+        return told
 
     def all(self) -> list[Callable[[], str]]:
         return [self.worker, self.executor, self.broker, self.driver]
@@ -252,15 +274,21 @@ def test_nothing_is_lost_whatever_is_killed(fragile_cluster: NodeProcesses, tmp_
             await_caught_up(job, stream)
             for number in range(ROUNDS):
                 for strike in rng.sample(strikes.all(), len(strikes.all())):
+                    began_s = time.monotonic()
                     told = strike()
                     struck[strike.__name__] += 1
                     stream.wait_for(PARTITIONS)
                     await_caught_up(job, stream)
-                    print(f"round {number + 1}: {told}; {len(stream.acknowledged)} acknowledged", flush=True)
+                    print(
+                        f"round {number + 1}: {told}, caught up after {time.monotonic() - began_s:.1f} s;"
+                        f" {len(stream.acknowledged)} acknowledged",
+                        flush=True,
+                    )
         print(job.finish())
         log = read_all(fragile_cluster.bootstrap, source, PARTITIONS)
         audit(stream, log)
         for name in SINKS:
             assert job.rows(name) == log, f"the {name} that was written differ from the topic that was read"
-    print(f"killed: {dict(struck)}, given up by Spark: {job.given_up}")
+        assert len(job.causes(slow=False)) == strikes.planners, job.causes(slow=False)
+    print(f"killed: {dict(struck)}, given up by Spark: {job.given_up + len(job.causes(slow=True))}")
     print(f"{sum(map(len, log.values()))} records, all of them in both sinks")

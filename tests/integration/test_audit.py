@@ -274,6 +274,20 @@ class Unwatched:
     def told(self, sentence: str) -> None: ...
 
 
+def ingest_all(
+    cluster: ThreadedCluster,
+    topic: str,
+    table: Path,
+    table_format: Format,
+    partition_by: str | None = None,
+) -> None:
+    options = IngestOptions(
+        (topic,), table, cluster.bootstrap, TableProperties(table_format, "bytes", partition_by)
+    )
+    jobs = lambda tasks: [write_slice(task) for task in tasks]  # noqa: E731
+    ingest(options, Ports(jobs, Unwatched(), Event(), lambda _table: None))
+
+
 @pytest.mark.parametrize("table_format", ["delta", "parquet"])
 def test_a_table_of_kraft_ingest(
     cluster: ThreadedCluster, kraft: Kraft, lines: str, tmp_path: Path, table_format: Format
@@ -285,21 +299,14 @@ def test_a_table_of_kraft_ingest(
         produced = "produce", topic, lines, "--audit", "--audit-topic", counts, "--timestamp", at(minute)
         assert kraft(*produced)[0] == 0
 
-    def ingest_all() -> None:
-        options = IngestOptions(
-            (topic,), table, cluster.bootstrap, TableProperties(table_format, "bytes", None)
-        )
-        jobs = lambda tasks: [write_slice(task) for task in tasks]  # noqa: E731
-        ingest(options, Ports(jobs, Unwatched(), Event(), lambda _table: None))
-
     produce(0)
-    ingest_all()
+    ingest_all(cluster, topic, table, table_format)
     produce(1)
     options = "--audit-topic", counts, "--table", str(table)
     code, document = audited(kraft, topic, *options)
     assert (code, verdicts(document)) == (0, {0: "equal", 1: "behind"})
     produce(0)
-    ingest_all()
+    ingest_all(cluster, topic, table, table_format)
     code, document = audited(kraft, topic, *options)
     assert (code, verdicts(document), document["ingested"]) == (0, {0: "equal", 1: "equal"}, 900)
 
@@ -309,10 +316,65 @@ def test_a_table_of_kraft_ingest(
     code, document = audited(kraft, topic, *options)
     assert (code, "not ingested" in verdicts(document).values()) == (1, True)
 
+
+@pytest.mark.parametrize("table_format", ["delta", "parquet"])
+def test_a_topic_that_was_made_anew(
+    cluster: ThreadedCluster, kraft: Kraft, lines: str, tmp_path: Path, table_format: Format
+) -> None:
+    """The rows of its former life are told, and all windows without them judged."""
+    topic, counts = cluster.create_topic("ingested", 2), cluster.create_topic("counts")
+    table = tmp_path / "table"
+    produced = "produce", topic, lines, "--audit", "--audit-topic", counts, "--timestamp"
+    options = "--audit-topic", counts, "--table", str(table)
+    assert kraft(*produced, at(0))[0] == 0
+    ingest_all(cluster, topic, table, table_format, partition_by="topic")
+    assert audited(kraft, topic, *options)[0] == 0
+
     cluster.admin.delete_topics([topic])[topic].result(CALL_S)
     created(cluster.admin, lambda: NewTopic(topic, 2, 3))
-    code, _, errors = kraft("audit", topic, *options)
-    assert (code, "deleted and made anew" in errors) == (3, True)
+    for partition in (0, 1):
+        cluster.leader(topic, partition)
+    assert kraft(*produced, at(5))[0] == 0
+    code, document = audited(kraft, topic, *options)
+    assert (code, verdicts(document)) == (3, {0: "former", 5: "behind"})
+    ingest_all(cluster, topic, table, table_format, partition_by="topic")
+    code, document = audited(kraft, topic, *options)
+    assert (code, verdicts(document), document["ingested"]) == (0, {0: "former", 5: "equal"}, 300)
+    assert [window["former"] for window in document["windows"]] == [300, 0]
+    assert sum(former["to"] for former in document["former"]) == 300
+    assert document["former"][0]["topic_id"] in document["notes"][-1]
+
+    victim = next(
+        path
+        for path in sorted(table.rglob("*.parquet"))
+        if pq.read_table(path, columns=["timestamp"])["timestamp"].cast(pa.int64())[0].as_py() // 1000
+        > BEGAN_MS + MINUTE_MS
+    )
+    with pq.ParquetFile(victim) as opened:
+        rows = opened.read()
+    pq.write_table(rows.slice(1), victim)
+    code, document = audited(kraft, topic, *options)
+    assert (code, verdicts(document)) == (1, {0: "unknown", 5: "not ingested"})
+    assert "kraft ingest audit names them" in document["notes"][-1]
+
+
+def test_folders_that_are_no_table(
+    cluster: ThreadedCluster, kraft: Kraft, lines: str, tmp_path: Path
+) -> None:
+    topic = cluster.create_topic("ingested", 1)
+    assert kraft("produce", topic, lines, "--timestamp", at(0))[0] == 0
+    ingest_all(cluster, topic, tmp_path / "lake" / "orders", "parquet")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other" / "a.parquet")
+    for folder, reason in (
+        ("lake", f"Parquet files below it, in {tmp_path / 'lake' / 'orders'}: name the folder"),
+        ("empty", "neither a log nor Parquet files"),
+        ("other", "has no column topic, partition, offset, timestamp"),
+        ("nowhere", "there is no folder"),
+    ):
+        code, _, errors = kraft("audit", topic, "--table", str(tmp_path / folder))
+        assert (code, reason in errors) == (2, True), errors
 
 
 def table_of(cluster: ThreadedCluster, topic: str) -> pa.Table:

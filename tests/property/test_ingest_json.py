@@ -150,9 +150,9 @@ values = st.one_of(
 blocks = st.lists(values, max_size=6) | st.lists(fitting.map(str.encode) | st.none(), max_size=6)
 
 
-def reader(*, infer: bool) -> JsonFields:
-    schema = table_schema("json", None, None if infer else parse_schema(FIELDS))
-    return JsonFields(schema, fixed=schema, own=OWN, infer=infer)
+def reader(*, infer: bool, partition_column: str | None = None) -> JsonFields:
+    schema = table_schema("json", partition_column, None if infer else parse_schema(FIELDS))
+    return JsonFields(schema, fixed=schema, own=OWN, infer=infer, partition_column=partition_column)
 
 
 def rows(columns: Columns, count: int) -> list[dict[str, Any]]:
@@ -160,11 +160,19 @@ def rows(columns: Columns, count: int) -> list[dict[str, Any]]:
     return [{name: column[row] for name, column in columns.items()} for row in range(count)]
 
 
-@settings(deadline=None, max_examples=50)
-@given(blocks)
-def test_the_fast_path_gives_what_the_exact_one_gives(block: list[bytes | None]) -> None:
+scalars = st.fixed_dictionaries({"c": st.integers(-(2**64), 2**64)}).map(json.dumps)
+scalars |= st.builds('{{"c": {}}}'.format, numbers | texts | st.sampled_from(["true", "false", "null"]))
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.tuples(blocks, st.just(None))
+    | st.tuples(blocks | st.lists(scalars.map(str.encode), min_size=1, max_size=4), st.just("c"))
+)
+def test_the_fast_path_gives_what_the_exact_one_gives(case: tuple[list[bytes | None], str | None]) -> None:
+    block, partition_column = case
     array = pa.array(block, pa.binary())
-    fields = reader(infer=False)
+    fields = reader(infer=False, partition_column=partition_column)
     fast = fields.read_fast(array)
     if fast is None:
         return
@@ -186,6 +194,11 @@ def test_sound_documents_take_the_fast_path() -> None:
     inferred = reader(infer=True)
     inferred.read(pa.array([sound], pa.binary()))
     assert inferred.read_fast(pa.array([sound, sound], pa.binary()))
+    by_field = reader(infer=True, partition_column="c")
+    for value in (b"5", b'"x"', b"true", b"-7"):
+        columns = by_field.read_fast(pa.array([b'{"c":%b}' % value] * 2, pa.binary()))
+        assert columns is not None
+        assert columns["c"].to_pylist() == [value.strip(b'"').decode()] * 2
 
 
 @settings(deadline=None, max_examples=30)

@@ -21,6 +21,7 @@ START_S = 300.0
 """Until a JVM has started and the first cut is committed, on a host that is busy."""
 WATCH_S = 20.0
 """So long a step of a commit is waited for; some are shorter than the eye."""
+STACKS_S = 5.0
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BEFORE, DURING, AFTER = "before", "during", "after"
 
@@ -43,7 +44,7 @@ class IngestProcess:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=ROOT,
-                env=os.environ | {"JDK_JAVA_OPTIONS": QUICK_START},
+                env=os.environ | {"JDK_JAVA_OPTIONS": QUICK_START, "PYTHONFAULTHANDLER": "1"},
             )
 
     def close(self) -> None:
@@ -72,33 +73,59 @@ class IngestProcess:
         try:
             until(made, f"{count} commits", START_S)
         except AssertionError as late:
+            step = self.step()
             raise AssertionError(
-                f"{late}; the run is at step {self.step()} and said:\n{self.said()}"
+                f"{late}; the run is at step {step} and said:\n{self._last_words()}"
             ) from late
+
+    def _last_words(self) -> str:
+        """What the run has said, and where the threads of its JVM and its own stand: it is ended for that."""
+        family = descendants(self.process.pid)
+        self._family |= set(family)
+        for pid in family:
+            if Path(command_of(pid)[0]).name == "java":
+                os.kill(pid, signal.SIGQUIT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.communicate(timeout=STACKS_S)  # what the JVM writes is kept for the next call
+        self.process.send_signal(signal.SIGABRT)
+        self.process.wait()
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        output, _ = self.process.communicate()
+        return f"{output.decode(errors='replace')}\n{self.said()}"
 
     def step(self) -> str | None:
         """Of the attempt at hand: files are there and no commit names them (before), the commit is being written or
         its files wait to be moved (during), it is made and its notes are not yet removed (after); None: none is."""
         return self._parquet_step() if self.format == "parquet" else self._delta_step()
 
-    def _entries(self) -> list[Path]:
-        log = self.folder / ("_kraft/manifests" if self.format == "parquet" else "_delta_log")
-        return sorted(log.glob("[0-9]*[0-9].json")) if log.is_dir() else []
+    def _log_folder(self) -> Path:
+        return self.folder / ("_kraft/manifests" if self.format == "parquet" else "_delta_log")
+
+    def _entries(self) -> list[str]:
+        """The names of the commits in the log."""
+        with contextlib.suppress(FileNotFoundError):
+            names = os.listdir(self._log_folder())
+            return [name for name in names if name[0].isdigit() and name.removesuffix(".json").isdigit()]
+        return []
+
+    def _last_entry(self) -> str:
+        entries = self._entries()
+        return (self._log_folder() / max(entries)).read_text() if entries else ""
 
     def _parquet_step(self) -> str | None:
-        control = self.folder / "_kraft/manifests"
         with contextlib.suppress(FileNotFoundError):  # moved on while we looked
-            if control.is_dir() and any(path.name.startswith(".") for path in control.iterdir()):
+            if any(name.startswith(".") for name in os.listdir(self._log_folder())):
                 return DURING
-            staged = [path.name for path in self.folder.glob("_staging/*/*.parquet")]
-            entries = self._entries()
-            named = entries[-1].read_text() if entries and staged else ""
-            if any(name in named for name in staged):
-                return DURING
-            if staged:
-                return BEFORE
-            if any(self.folder.glob("_staging/*")) and named:
-                return AFTER
+            attempts = [name.removeprefix(".removed-") for name in os.listdir(self.folder / "_staging")]
+            if not attempts:
+                return None
+            last = self._last_entry()
+            is_committed = any(attempt in last for attempt in attempts)
+            if any(self.folder.glob("_staging/*/**/*.parquet")):
+                return DURING if is_committed else BEFORE
+            return AFTER if is_committed else None
         return None
 
     def _delta_step(self) -> str | None:
@@ -108,8 +135,7 @@ class IngestProcess:
                 return None
             if not (self.folder / f"_kraft/audit/{notes[-1]}.jsonl").exists():
                 return BEFORE
-            entries = self._entries()
-            return AFTER if entries and notes[-1] in entries[-1].read_text() else DURING
+            return AFTER if notes[-1] in self._last_entry() else DURING
         return None
 
     # ---- how it dies

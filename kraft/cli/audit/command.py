@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -32,13 +32,14 @@ from kraft.cli.shared.options import (
     parse_pairs,
     require_text,
 )
-from kraft.cli.shared.output import Wide, complain, print_json, print_line, print_rows
+from kraft.cli.shared.output import NAMED_MAX, Wide, complain, print_json, print_line, print_rows
 from kraft.cli.shared.tables import Rows
 from kraft.cli.shared.times import parse_duration_ms, parse_time_ms
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
     from kraft.cli.audit.stored import Counts, Source
+    from kraft.cli.audit.tables import FormerRange
 
 SHOWN_MAX = 20
 """Windows that are equal are shown, if there are no more than these."""
@@ -64,14 +65,23 @@ class Question(NamedTuple):
 class Audit:
     """The numbers of a topic, judged."""
 
-    def __init__(self, topic: str, window_ms: int, numbers: Numbers, known: Known, counts: Counts) -> None:
+    def __init__(
+        self,
+        topic: str,
+        window_ms: int,
+        numbers: Numbers,
+        known: Known,
+        counts: Counts,
+        former_ranges: Sequence[FormerRange],
+    ) -> None:
         self.topic = topic
+        self.former_ranges = former_ranges
         self.window_ms = window_ms
         self.windows = [numbers.window(start_ms) for start_ms in numbers.starts]
         self.verdicts = {window.start_ms: judge(window, window_ms, known) for window in self.windows}
         self.outcome = outcome(self.verdicts)
         self.has_table = numbers.ingested is not None
-        self.notes = _notes(known, counts, self.windows)
+        self.notes = [*_notes(known, counts, self.windows), *_former_notes(former_ranges, known)]
 
     def document(self) -> dict[str, Any]:
         """For --json."""
@@ -89,11 +99,13 @@ class Audit:
                     "stored": window.stored,
                     "taken": window.taken,
                     "ingested": window.ingested,
+                    "former": window.former,
                     "hosts": dict(sorted(window.hosts.items())),
                     "verdict": self.verdicts[window.start_ms].value,
                 }
                 for window in self.windows
             ],
+            "former": [former.document() for former in self.former_ranges],
             "notes": self.notes,
         }
 
@@ -161,7 +173,8 @@ def audit(
     (a producer that does not count, or one that died before it sent its counts); not-ingested, doubled: fewer, or more,
     rows than records in the offsets that the table has taken. open, behind: counts, records of an open transaction, or
     the table may still come.
-    unknown: records or counts are deleted, compacted away or missing.
+    unknown: records or counts are deleted, compacted away or missing. former: the table has rows of a deleted topic of
+    this name; they are told and not judged.
 
     Exit code 0: all windows that can be judged are equal; 1: one is different; 2: wrong usage; 3: cannot tell.
     """
@@ -222,6 +235,8 @@ def _compared(question: Question, source: Source) -> Audit:
         for start_ms, hosts in counts.produced.by_window(window_ms).items()
         if since_ms is None or start_ms >= since_ms
     }
+    former_ranges: Sequence[FormerRange] = ()
+    is_whole = True
     if question.table is None:
         found = source.stored(topic, window_ms, since_ms, {})
         numbers = Numbers(produced, found.stored)
@@ -230,7 +245,10 @@ def _compared(question: Question, source: Source) -> Audit:
 
         ingested = read_table(question.table, topic, topic_id, window_ms, since_ms)
         found = source.stored(topic, window_ms, since_ms, ingested.ranges)
-        numbers = Numbers(produced, found.stored, found.taken, ingested.rows)
+        numbers = Numbers(
+            produced, found.stored, found.taken, ingested.rows, ingested.shared, ingested.former
+        )
+        former_ranges, is_whole = ingested.former_ranges, ingested.is_whole
     known = Known(
         open_from_ms=now_ms - question.grace_ms,
         is_held_back=found.is_held_back,
@@ -238,8 +256,9 @@ def _compared(question: Question, source: Source) -> Audit:
         counted_from_ms=counts.counted_from_ms if produced else FOREVER,
         is_compacted=source.is_compacted(topic),
         counts_are_missing=counts.produced.missing > 0,
+        table_is_whole=is_whole,
     )
-    return Audit(topic, window_ms, numbers, known, counts)
+    return Audit(topic, window_ms, numbers, known, counts, former_ranges)
 
 
 def require_connector() -> None:
@@ -265,6 +284,27 @@ def _notes(known: Known, counts: Counts, windows: list[Window]) -> list[str]:
         notes.append("the topic is compacted: fewer records may be stored than were produced")
     if any(window.start_ms < known.stored_from_ms for window in windows):
         notes.append("the oldest records have expired: early windows may lack some")
+    return notes
+
+
+def _former_notes(ranges: Sequence[FormerRange], known: Known) -> list[str]:
+    """Which offsets are of topics that had this name before."""
+    notes = []
+    for topic_id in dict.fromkeys(one.topic_id for one in ranges):
+        of_it = [one for one in ranges if one.topic_id == topic_id]
+        named = ", ".join(
+            f"{one.start} to {one.end} of partition {one.partition}" for one in of_it[:NAMED_MAX]
+        )
+        more = f" and those of {len(of_it) - NAMED_MAX} more partitions" if len(of_it) > NAMED_MAX else ""
+        notes.append(
+            f"offsets {named}{more} are of a former topic of this name ({of_it[0].document()['topic_id']}): windows"
+            " with rows of it are not judged"
+        )
+    if ranges and not known.table_is_whole:
+        notes.append(
+            "the table has more or fewer rows than were ingested, so that they cannot be told from the former topic's:"
+            " kraft ingest audit names them"
+        )
     return notes
 
 

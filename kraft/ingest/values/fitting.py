@@ -2,7 +2,8 @@
 
 A number fits a whole-number type if it is written as a whole number and in range, a DOUBLE if it is finite (the
 nearest double is taken), a DECIMAL if it has no more digits. Text fits a STRING, a DATE as `2026-01-31`, a TIMESTAMP
-as ISO 8601 (UTC where no offset is named), both of the years 1 to 9999, a BINARY as base64. Nothing is converted
+as ISO 8601 (UTC where no offset is named), both of the years 1 to 9999, a BINARY as base64. A field by which the
+table is partitioned, and whose column is a STRING, takes numbers and booleans as JSON writes them. Nothing is converted
 otherwise. Null fits everything. Fields that a given schema does not name are left out; where fields are inferred, one
 that could not be added does not fit. `json_fields.py` calls it; its fast path must agree.
 """
@@ -89,7 +90,9 @@ def make_fit(kind: Kind, *, strict: bool) -> Fit:
         return _struct(kind, strict=strict)
     if isinstance(kind, ListOf):
         return _list(make_fit(kind.element, strict=strict))
-    return fit_unknown if kind is None else _leaf(kind)
+    if kind is None:
+        return fit_unknown
+    return _scalar if kind.takes_scalars else _leaf(kind)
 
 
 def fit_unknown(value: Any) -> None:
@@ -216,6 +219,19 @@ def _string(value: Any) -> str:
         except UnicodeEncodeError:
             raise MisfitError("has half of a surrogate pair") from None
     return value
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float | Decimal):
+        number = float(value)
+        if not math.isfinite(number):
+            raise MisfitError("is a number beyond the range of a DOUBLE")
+        return repr(number)
+    return _string(value)
 
 
 def _decimal(precision: int, scale: int) -> Fit:

@@ -29,6 +29,8 @@ class Leaf:
 
     type: pa.DataType
     fixed: bool = False
+    takes_scalars: bool = False
+    """A STRING that holds numbers and booleans, too, as JSON writes them."""
 
 
 @dataclass

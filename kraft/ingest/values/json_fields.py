@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -32,6 +33,7 @@ from kraft.ingest.values.fitting import (
 from kraft.ingest.values.inference import (
     Inference,
     Kind,
+    Leaf,
     ListOf,
     Struct,
     is_unknown,
@@ -59,12 +61,32 @@ class JsonFields:
     `is_outdated`: columns already handed out are BIGINTs, and would have to be DOUBLEs.
     """
 
-    def __init__(self, known: pa.Schema, *, fixed: pa.Schema, own: pa.Schema, infer: bool) -> None:
-        """`fixed`: the columns whose types stay; `known`: others to begin with; `own`: those that are no fields."""
+    def __init__(
+        self,
+        known: pa.Schema,
+        *,
+        fixed: pa.Schema,
+        own: pa.Schema,
+        infer: bool,
+        partition_column: str | None = None,
+    ) -> None:
+        """`fixed`: the columns whose types stay; `known`: others to begin with; `own`: those that are no fields.
+
+        `partition_column`: if it is the STRING column of a field, this one takes numbers and booleans, too.
+        """
         self._taken = own_names(own)
         self._infer = infer
         struct = _fields(fixed, own, fixed=True)
         join(struct, _fields(known, own, fixed=False))
+        self._scalar_field: str | None = None
+        if partition_column is not None and partition_column not in own.names:
+            name = field_name(partition_column, self._taken)
+            kind = struct.fields.get(name)
+            if isinstance(kind, Leaf) and pa.types.is_string(kind.type):
+                struct.fields[name] = replace(kind, takes_scalars=True)
+                self._scalar_field = name
+        self._scalar_type = pa.string()
+        """What most values of that field are, as far as is known: Arrow's reader takes one type."""
         self._inference = Inference(struct)
         self._handed_out = False
         self.is_outdated = False
@@ -113,8 +135,8 @@ class JsonFields:
 
     def read_fast(self, values: pa.Array) -> Columns | None:
         """None: in doubt."""
-        schema = _fast_schema(self._inference.struct)
         documents = values.drop_null()
+        schema = self._fast_schema(documents)
         if schema is None:
             return None
         if not len(documents):
@@ -141,6 +163,22 @@ class JsonFields:
             return columns
         rows = _expansion(values)
         return {name: column.take(rows) for name, column in columns.items()}
+
+    def _fast_schema(self, documents: pa.Array) -> pa.Schema | None:
+        """What Arrow's reader is to read; None if it has no type for one of the fields."""
+        fields = []
+        for name, kind in self._inference.struct.fields.items():
+            if _is_only_empty(kind):
+                continue
+            if name == self._scalar_field:
+                self._scalar_type = _scalar_type(documents, name) or self._scalar_type
+                fields.append(pa.field(name, self._scalar_type))
+                continue
+            fast = _fast_type(kind)
+            if fast is None:
+                return None
+            fields.append(pa.field(name, fast))
+        return pa.schema(fields)
 
     def _converted(self, table: pa.Table) -> Columns | None:
         columns = {}
@@ -226,17 +264,17 @@ def _are_objects(texts: pa.Array) -> bool:
     return bool(pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py())
 
 
-def _fast_schema(struct: Struct) -> pa.Schema | None:
-    """What Arrow's reader is to read; None if it has no type for one of the fields."""
-    fields = []
-    for name, kind in struct.fields.items():
-        if _is_only_empty(kind):
-            continue
-        fast = _fast_type(kind)
-        if fast is None:
-            return None
-        fields.append(pa.field(name, fast))
-    return pa.schema(fields)
+def _scalar_type(documents: pa.Array, name: str) -> pa.DataType | None:
+    """Of this field in the first document; None if it does not tell."""
+    if not len(documents):
+        return None
+    try:
+        value = _document(documents[0].as_py(), exact=False).get(name)
+    except ValueError:
+        return None
+    if isinstance(value, bool):
+        return pa.bool_()
+    return {int: pa.int64(), str: pa.string()}.get(type(value))
 
 
 def _fast_type(kind: Kind) -> pa.DataType | None:

@@ -29,7 +29,13 @@ class RowMaker:
         self._derived = {name for name in partition_columns(layout.partition_by) if name in (DATE, HOUR)}
         self._fields = None
         if layout.values == "json":
-            self._fields = JsonFields(known, fixed=layout.schema, own=own, infer=layout.infer)
+            self._fields = JsonFields(
+                known,
+                fixed=layout.schema,
+                own=own,
+                infer=layout.infer,
+                partition_column=next(iter(partition_columns(layout.partition_by)), None),
+            )
 
     @property
     def schema(self) -> pa.Schema:

@@ -2,11 +2,11 @@
 
     python stream_job.py BOOTSTRAP SOURCE SINK FOLDER
 
-Its executors are JVMs of their own (`local-cluster`). It prints `running` when both streams run, and ends with status 1
-when one fails, as a job does that a supervisor starts again: where it ended stands in the checkpoints below FOLDER.
-After a line on standard input it reads what is there by then, stops, and writes to FOLDER/topic.jsonl and
-FOLDER/files.jsonl what the sinks hold, without duplicates of (topic, partition, offset): [partition, offset, value] a
-line.
+Its executors are JVMs of their own (`local-cluster`). It prints `running` when both streams run. A stream that has
+ended is started again in the same JVM, as long jobs do, and FOLDER/restarts.jsonl has a line with the cause; when the
+JVM is gone the job ends with status 1, and a supervisor starts it again: where a stream ended stands in the checkpoints
+below FOLDER. After a line on standard input it reads what is there by then, stops, and writes to FOLDER/topic.jsonl and
+FOLDER/files.jsonl what the sinks hold, without duplicates: [partition, offset, value] a line.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
 
 from kraft.spark.session import local_session
 
@@ -32,15 +35,51 @@ CONF = {
     # Kills are not the fault of the job: Spark gives up after ten executors otherwise.
     "spark.deploy.maxExecutorRetries": "-1",
     "spark.task.maxFailures": "8",
-    "spark.sql.shuffle.partitions": "2",
 }
+RESTARTS_MAX = 50
+LOOK_S = 0.2
 IDENTITY = ("topic", "partition", "offset")
 _AS_HEADERS = ", ".join(
     f"named_struct('key', '{name}', 'value', cast(cast({name} as string) as binary))" for name in IDENTITY
 )
 
 
-def main(bootstrap: str, source: str, sink: str, folder: Path) -> int:
+class Streams:
+    """The running queries, by name. `causes` gets a line for each that had to be started again."""
+
+    def __init__(self, starts: Mapping[str, Callable[[], StreamingQuery]], causes: Path) -> None:
+        self._starts = starts
+        self._causes = causes
+        self._queries = {name: start() for name, start in starts.items()}
+        self._left = RESTARTS_MAX
+
+    def keep_running(self) -> None:
+        """Raises when the JVM is gone, or queries have ended too often."""
+        for name, query in self._queries.items():
+            if not query.isActive:
+                cause = query._jsq.exception().get().getCause().toString()
+                if not self._left:
+                    raise RuntimeError(f"the stream {name} ends again and again: {cause}")
+                self._left -= 1
+                self._queries[name] = self._starts[name]()
+                with self._causes.open("a") as file:
+                    file.write(json.dumps({"stream": name, "cause": cause}) + "\n")
+
+    def finish(self) -> None:
+        """Returns when both have read all that there is, which nobody adds to any more."""
+        for name in self._queries:
+            while True:
+                self.keep_running()
+                try:
+                    self._queries[name].processAllAvailable()
+                except StreamingQueryException:
+                    continue  # it is started again
+                break
+        for query in self._queries.values():
+            query.stop()
+
+
+def main(bootstrap: str, source: str, sink: str, folder: Path) -> None:
     spark = local_session("streams to be killed", **CONF)
     records = read(spark.readStream, bootstrap, source).option("startingOffsets", "earliest").load()
     to_topic = (
@@ -49,21 +88,22 @@ def main(bootstrap: str, source: str, sink: str, folder: Path) -> int:
         .option("kafka.bootstrap.servers", bootstrap)
         .option("topic", sink)
         .option("checkpointLocation", str(folder / "checkpoint-topic"))
-        .start()
     )
     to_files = (
         records.select(*IDENTITY, "value")
         .writeStream.format("parquet")
         .option("checkpointLocation", str(folder / "checkpoint-files"))
-        .start(str(folder / "files"))
     )
-    threading.Thread(target=end_with_a_stream, args=[spark], daemon=True).start()
+    streams = Streams(
+        {"topic": to_topic.start, "files": lambda: to_files.start(str(folder / "files"))},
+        folder / "restarts.jsonl",
+    )
     print("running", flush=True)
-    sys.stdin.readline()  # nothing is written any more: processAllAvailable waits until there is nothing new
-    for query in (to_topic, to_files):
-        query.processAllAvailable()
-    for query in (to_topic, to_files):
-        query.stop()
+    is_finishing = threading.Event()
+    threading.Thread(target=lambda: is_finishing.set() if sys.stdin.readline() else None, daemon=True).start()
+    while not is_finishing.wait(LOOK_S):
+        streams.keep_running()
+    streams.finish()
     headers = "map_from_entries(transform(headers, h -> struct(h.key, cast(h.value as string))))"
     written = read(spark.read, bootstrap, sink).option("includeHeaders", "true").load()
     written = written.selectExpr(f"{headers} of", "value").selectExpr(
@@ -72,7 +112,6 @@ def main(bootstrap: str, source: str, sink: str, folder: Path) -> int:
     save(written, folder / "topic.jsonl")
     save(spark.read.parquet(str(folder / "files")), folder / "files.jsonl")
     spark.stop()
-    return 0
 
 
 def read(reader: object, bootstrap: str, topic: str) -> object:
@@ -80,28 +119,21 @@ def read(reader: object, bootstrap: str, topic: str) -> object:
     return reader.format("kraft").options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic})  # type: ignore[attr-defined]
 
 
-def end_with_a_stream(spark: SparkSession) -> None:
-    """When one fails, or the JVM is gone; one that was stopped is no reason."""
-    stopped = False
-    try:
-        spark.streams.awaitAnyTermination()
-        stopped = True
-    finally:
-        if not stopped:
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
-
-
 def save(rows: DataFrame, file: Path) -> None:
-    """A pass of Spark over all rows, and one over those that are no duplicates."""
-    kept = rows.dropDuplicates(list(IDENTITY)).selectExpr(
-        "partition", "offset", "cast(value as string) value"
-    )
-    lines = [json.dumps([row.partition, row.offset, row.value]) for row in kept.toLocalIterator()]
-    file.write_text("".join(f"{line}\n" for line in lines))
-    print(json.dumps({"rows": rows.count(), "kept": len(lines)}), flush=True)
+    """One pass over all rows. Two values of one record would both be kept."""
+    found = rows.selectExpr("partition", "offset", "cast(value as string) value").collect()
+    kept = sorted({(row.partition, row.offset, row.value) for row in found})
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in kept))
+    print(json.dumps({"rows": len(found), "kept": len(kept)}), flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4], Path(sys.argv[4])))
+    status = 0
+    try:
+        main(*sys.argv[1:4], Path(sys.argv[4]))
+    except BaseException:  # noqa: BLE001 - told, and the job's end
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # Spark's hooks would ask a JVM that is gone

@@ -207,11 +207,37 @@ def test_verdicts(
         ([Verdict.OPEN, Verdict.BEHIND], "undecided"),
         ([Verdict.EQUAL, Verdict.OPEN, Verdict.BEHIND], "equal"),
         ([Verdict.EQUAL, Verdict.UNKNOWN], "undecided"),
+        ([Verdict.EQUAL, Verdict.FORMER], "equal"),
+        ([Verdict.DOUBLED, Verdict.FORMER], "different"),
+        ([Verdict.FORMER], "undecided"),
         ([Verdict.EQUAL, Verdict.UNKNOWN, Verdict.LOST], "different"),
     ],
 )
 def test_outcomes(verdicts: list[Verdict], expected: str) -> None:
     assert outcome(dict(enumerate(verdicts))) is Outcome(expected)
+
+
+@pytest.mark.parametrize(
+    ("ingested", "shared", "former", "taken", "verdict"),
+    [
+        (0, 7, 0, 7, "equal"),
+        (3, 4, 0, 7, "equal"),
+        (3, 3, 0, 7, "not ingested"),
+        (8, 0, 0, 7, "doubled"),
+        (7, 1, 0, 7, "former"),
+        (7, 0, 1, 7, "former"),
+        (0, 5, 0, 0, "former"),
+        (0, 0, 0, 0, "behind"),
+    ],
+)
+def test_rows_of_a_former_topic(ingested: int, shared: int, former: int, taken: int, verdict: str) -> None:
+    """Of offsets that both topics have, no row more is the topic's own than it lacks."""
+    numbers = Numbers({OLD: {"a": 7}}, {OLD: 7}, {OLD: taken}, {OLD: ingested}, {OLD: shared}, {OLD: former})
+    window = numbers.window(OLD)
+    assert judge(window, MINUTE, SETTLED) == verdict
+    assert window.former + (window.ingested or 0) == ingested + shared + former
+    if verdict == "former":  # rows that nobody can account for may be anybody's
+        assert judge(window, MINUTE, Known(NOW, table_is_whole=False)) == "unknown"
 
 
 def test_every_window_that_anybody_knows_of() -> None:

@@ -287,7 +287,7 @@ def test_a_field_that_turns_out_to_have_fractions_is_written_anew(
 
 def test_by_a_json_field(partition: FakePartition, write: Writing) -> None:
     partition.append(
-        documents({"host": "a b"}, {"host": ""}, {}, {"host": "h" * 300}, {"host": "a b"}, {"host": 5})
+        documents({"host": "a b"}, {"host": ""}, {}, {"host": "h" * 300}, {"host": "a b"}, {"host": [5]})
     )
     result = write("json", by="host")
     assert {file.path.rpartition("/")[0]: file.rows for file in result.files} == {
@@ -297,8 +297,28 @@ def test_by_a_json_field(partition: FakePartition, write: Writing) -> None:
     rows = {row["offset"]: row for row in write.rows(result)}
     assert "name of a folder" in rows[3]["_error"]
     assert rows[3]["_raw"] == json.dumps({"host": "h" * 300}).encode()
-    assert rows[5]["_error"] == "The field host is 5, and no STRING."
+    assert rows[5]["_error"] == "The field host is an array, and no STRING."
     assert result.audit.dead_letters == 2
+
+
+@pytest.mark.parametrize("fields", [None, "zone STRING"])
+def test_numbers_to_partition_by_are_text(
+    partition: FakePartition, write: Writing, fields: str | None
+) -> None:
+    """Whatever the other rows have: the column is the same for all of the table."""
+    partition.append(documents(*[{"zone": number % 3} for number in range(1000)]))
+    partition.append(documents({"zone": 1.50}, {"zone": True}, {"zone": "2"}, {"zone": -(10**20)}))
+    result = write("json", by="zone", fields=fields)
+    assert {file.path.rpartition("/")[0]: file.rows for file in result.files} == {
+        "zone=0": 334,
+        "zone=1": 333,
+        "zone=2": 334,
+        "zone=1.5": 1,
+        "zone=true": 1,
+        "zone=-100000000000000000000": 1,
+    }
+    assert result.audit.dead_letters == 0
+    assert result.schema.field("zone").type == pa.string()
 
 
 def test_nothing_is_left_of_a_slice_that_fails(partition: FakePartition, write: Writing) -> None:
