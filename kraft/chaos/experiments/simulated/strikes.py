@@ -16,6 +16,7 @@ from kraft.chaos.cluster import JOURNAL
 from kraft.chaos.experiments.document import Step
 from kraft.chaos.experiments.evidence import FaultEvidence, PartitionName
 from kraft.chaos.faults import FaultContext
+from kraft.chaos.faults.context import Struck
 from kraft.chaos.faults.network import GIVE_UP_S, Links, between
 from kraft.chaos.faults.process import lose_power
 from kraft.chaos.world.disk_timing import DiskTiming
@@ -42,6 +43,7 @@ class Strike:
     heal_proof: str = ""
     heal_probe: Callable[[], str] | None = None
     """What shows that it is over, in words; "" while it is not."""
+    struck: Struck | None = None
     before: dict[int, object] = field(default_factory=dict)
     """By node: the process that ran when it struck."""
 
@@ -80,7 +82,8 @@ class Strikes:
         strike.began_s = self._now_s()
         strike.before = {node: self._context.host(node).process for node in strike.nodes}
         nodes = ", ".join(map(str, strike.nodes))
-        self._context.happened(strike.planned.fault, f"{strike.planned.target.text}: node {nodes}")
+        text = f"{strike.planned.target.text}: node {nodes}"
+        strike.struck = self._context.happened(strike.planned.fault, text)
         STRIKES[strike.planned.fault](self, strike)
 
     def look(self, strike: Strike) -> None:
@@ -94,7 +97,7 @@ class Strikes:
             end()
             strike.ended_s = self._now_s()
 
-        self._context.until(strike.planned.for_s, over)
+        self._context.until(strike.planned.for_s, over, strike.struck)
 
     # -- processes
 
