@@ -120,11 +120,11 @@ class Scenario:
         """How many nodes have which roles, in words."""
         both = len(set(self.controllers).intersection(self.brokers))
         parts = {
-            "broker and controller in one": both,
+            "combined node": both,
             "broker": len(self.brokers) - both,
             "controller": len(self.controllers) - both,
         }
-        return ", ".join(f"{count} × {role}" for role, count in parts.items() if count)
+        return ", ".join(f"{count} {role}{'s' * (count > 1)}" for role, count in parts.items() if count)
 
     def to_json(self) -> str:
         """The text from which `from_json` makes an equal scenario, which plays as this one does, to the byte: configs

@@ -332,7 +332,7 @@ def test_what_never_happened_is_told_of_the_default_swarm():
     tally = tally_of(2, coverage=coverage, acknowledged={"producer#0": 0, "consumer#1": 3})
     told = ["fault: fault-1", "truncation", "acknowledged: producer"]
     assert never_happened(tally, ASKED) == document(tally, ASKED)["never_happened"] == told
-    named = Asked(("fault-0", "fault-1"), ("fault-0", "fault-1"))
+    named = asked_of_clusters(("fault-0", "fault-1"), ("fault-0", "fault-1"))
     assert never_happened(tally, named) == ["fault: fault-1", "acknowledged: producer"]
 
 
