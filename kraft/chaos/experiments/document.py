@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import yaml
 
 from kraft.chaos.experiments import units
 from kraft.chaos.experiments.targets import Target, TargetError, parse_target
-from kraft.chaos.experiments.vocabulary import BOTH, FAULTS, PROBES, REAL, SIM, WORKLOADS
+from kraft.chaos.experiments.vocabulary import ANOMALIES, BOTH, FAULTS, PROBES, REAL, SIM, WORKLOADS
 
 EXAMPLE: Final = """\
 experiment: leader-kill
@@ -555,6 +556,14 @@ class _Reader:
         expect = self._document["expect"]
         if expect == "held":
             return Expectation("held")
+        for number, name in enumerate(expect["violated"]):
+            if name not in ANOMALIES:
+                close = difflib.get_close_matches(name, ANOMALIES, 1)
+                hint = f"did you mean {close[0]}? " if close else ""
+                self._fail(
+                    ("expect", "violated", number),
+                    f"nobody reports an anomaly {name!r}: {hint}Known are {', '.join(sorted(ANOMALIES))}",
+                )
         return Expectation("violated", frozenset(expect["violated"]))
 
     def _promise(self, number: int) -> Promise:
