@@ -87,7 +87,9 @@ FAULTS: Final[Mapping[str, FaultWord]] = {
         "each fsync of the target takes `sync`",
         {"sync": units.seconds_of},
         required=frozenset(("sync",)),
-        backends=ONLY_SIM,
+    ),
+    "failing-disk": FaultWord(
+        "writes and fsyncs of the target's disk fail (EIO); a node that ended comes back after `for`"
     ),
     "bit-rot": FaultWord(
         "the target is stopped, a bit of a partition's log flips, it starts after `for`", takes_down=True
@@ -101,7 +103,6 @@ FAULTS: Final[Mapping[str, FaultWord]] = {
         "the target's wall clock is wrong by `offset`",
         {"offset": units.seconds_of},
         required=frozenset(("offset",)),
-        backends=ONLY_SIM,
     ),
     "cpu-pressure": FaultWord(
         "processes that compute for nothing beside the nodes, `share` of all cores",

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from kraft.chaos.experiments.targets import MetadataView, PartitionView
 from kraft.chaos.real.ask import NoAnswerError, ask
+from kraft.chaos.real.doors import Doors, open_doors
 from kraft.chaos.real.relay import LOCALHOST, Relays, connections_around
 from kraft.local_cluster.cluster import LocalCluster
 from kraft.local_cluster.node_process import process_stat
@@ -37,6 +38,7 @@ POLL_S: Final = 0.05
 DESCRIBE_VERSION: Final = 0
 FIND_COORDINATOR_VERSION: Final = 4
 NO_NODE: Final = -1
+CAP_SYS_ADMIN: Final = 21
 
 
 @dataclass(frozen=True)
@@ -114,12 +116,14 @@ class ChaosCluster:
         settings: Mapping[str, str],
         *,
         disk_bytes: int | None = None,
+        with_doors: bool = False,
         seed: int | None = None,
     ) -> None:
         """Configures, does not start. With `disk_bytes` each node's disk is a file system of that size, which needs
-        root. Raises UserError."""
+        root; with `with_doors` the nodes take faults of their disks and clocks from `doors`. Raises UserError."""
         self.local = LocalCluster(directory)
-        self.disk_bytes = disk_bytes
+        self.has_disks = disk_bytes is not None
+        self.doors: Doors | None = None
         if disk_bytes is not None:
             for node_id in range(1, nodes + 1):
                 mount_disk(self.data_dir(node_id), disk_bytes)
@@ -127,6 +131,8 @@ class ChaosCluster:
         self.relays = Relays(self.local.pid, self.node_ids, seed=seed)
         try:
             self._dialled = put_behind_relays(self.local, self.relays, clients=True)
+            if with_doors:
+                self.doors = open_doors(self.local)
         except BaseException:
             self.relays.close()
             raise
@@ -140,6 +146,8 @@ class ChaosCluster:
         finally:
             self._pool.shutdown(cancel_futures=True)
             self.relays.close()
+            if self.doors is not None:
+                self.doors.close()
             unmount_below(self.local.directory)
 
     def kill_nodes(self) -> None:
@@ -331,12 +339,15 @@ def _ruler(document: Mapping[str, Any]) -> tuple[int, int]:
 # -- disks of their own
 
 
+def can_mount() -> bool:
+    """Whether this process may mount file systems; root in a container often may not."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    effective = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
+    return bool(int(effective, 16) >> CAP_SYS_ADMIN & 1)
+
+
 def mount_disk(directory: Path, size_bytes: int) -> None:
     """A file system of a size of its own, in memory. Raises UserError where that cannot be."""
-    if os.geteuid() != 0:
-        raise UserError(
-            "a disk of its own for each node (tmpfs) needs root; run as root, or leave `disk` out"
-        )
     directory.mkdir(parents=True, exist_ok=True)
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=0700", "kraft-chaos", str(directory)],
