@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.chaos.checker import Report, check_history, check_transactions
 from kraft.chaos.checker.report import Anomaly as Found
 from kraft.chaos.experiments.counts import counts_of
-from kraft.chaos.experiments.document import Experiment
+from kraft.chaos.experiments.document import NAMESPACES, Experiment
 from kraft.chaos.experiments.evidence import (
     Anomaly,
     CommandEnd,
@@ -165,6 +165,7 @@ class _Run:
             {**replication_settings(experiment.cluster.nodes), **SETTINGS, **experiment.cluster.settings},
             disk_bytes=DISK_BYTES if needs_disks(experiment) else None,
             with_doors=needs_doors(experiment),
+            namespaces_noted_in=folder / HELPERS if experiment.cluster.network == NAMESPACES else None,
             seed=seed,
         )
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from kraft.chaos.experiments.document import Experiment, Step
+from kraft.chaos.experiments.document import NAMESPACES, Experiment, Step
+from kraft.chaos.real import namespaces
 from kraft.chaos.real.cluster import can_mount
 from kraft.chaos.real.faults.fault import Aim, Fault, Proof
 from kraft.chaos.real.faults.hosts import CpuPressure, DiskFull
 from kraft.chaos.real.faults.networks import network_fault
-from kraft.chaos.real.faults.packets import PacketLoss
+from kraft.chaos.real.faults.packets import cut, packet_loss
 from kraft.chaos.real.faults.packets import refusal as packet_loss_refusal
 from kraft.chaos.real.faults.ports import WORDS as PORT_WORDS
 from kraft.chaos.real.faults.ports import PortFault
@@ -23,6 +24,13 @@ def _disk_full(aim: Aim) -> Fault:
     return DiskFull(aim) if aim.cluster.has_disks else PortFault("disk-full", aim)
 
 
+def _cut(name: str, aim: Aim) -> Fault:
+    """At the switch between namespaces, where there is one; else by relays."""
+    return cut(aim) or network_fault(name, aim)
+
+
+BY_RELAYS: Final = frozenset(("half-open", "reset", "latency", "bandwidth"))
+"""Faults that cannot be played where nodes are in network namespaces."""
 FAULTS: Final[Mapping[str, Callable[[Aim], Fault]]] = {
     "kill": Down,
     "stop": partial(Down, in_order=True),
@@ -33,11 +41,13 @@ FAULTS: Final[Mapping[str, Callable[[Aim], Fault]]] = {
     "truncate": Truncate,
     "disk-full": _disk_full,
     "cpu-pressure": CpuPressure,
-    "packet-loss": PacketLoss,
+    "packet-loss": packet_loss,
+    "cut-off": partial(_cut, "cut-off"),
+    "stall": partial(_cut, "stall"),
     **{name: partial(PortFault, name) for name in ("failing-disk", "slow-disk", "clock-offset")},
     **{
         name: partial(network_fault, name)
-        for name in ("cut-off", "stall", "half-open", "reset", "latency", "bandwidth")
+        for name in BY_RELAYS
     },
 }
 MAY_END: Final = frozenset(("disk-full", "failing-disk"))
@@ -57,13 +67,18 @@ def needs_doors(experiment: Experiment) -> bool:
 
 def refusals(experiment: Experiment) -> list[str]:
     """Why this host, or this world, cannot play an experiment: a sentence for each reason."""
-    return [told for step in experiment.method if (told := _refusal(step))]
+    told = [_refusal(step, in_namespaces=experiment.cluster.network == NAMESPACES) for step in experiment.method]
+    if experiment.cluster.network == NAMESPACES:
+        told.append(namespaces.refusal())
+    return [one for one in told if one]
 
 
-def _refusal(step: Step) -> str:
+def _refusal(step: Step, *, in_namespaces: bool) -> str:
     if step.fault not in FAULTS:
         return f"the fault {step.fault} cannot be played on real nodes yet; try --backend sim"
-    if step.fault == "packet-loss":
+    if in_namespaces and step.fault in BY_RELAYS:
+        return f"the fault {step.fault} is played by relays: take `network: namespaces` out of the file"
+    if step.fault == "packet-loss" and not in_namespaces:
         return packet_loss_refusal()
     return ""
 

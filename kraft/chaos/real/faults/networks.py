@@ -7,6 +7,7 @@ connection dies of it by itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from kraft.chaos.experiments.document import DURATION_MAX_S
@@ -29,6 +30,15 @@ def links_of(aim: Aim) -> list[Link]:
     links = [Link(other, node) for node, other in pairs] if direction != "out" else []
     links += [Link(node, other) for node, other in pairs] if direction != "in" else []
     return list(dict.fromkeys(links))
+
+
+def told(links: Iterable[Link]) -> str:
+    """Links in words."""
+
+    def name(end: int) -> str:
+        return "clients" if end == CLIENTS else str(end)
+
+    return ", ".join(f"{name(link.source)} → {name(link.target)}" for link in links)
 
 
 class Network:
@@ -57,16 +67,16 @@ class Network:
         if unhurt := self._unhurt():
             nodes = ", ".join(map(str, unhurt))
             return Proof(
-                False, f"nothing of node {nodes} was held up: nobody sent anything on {self._told()}"
+                False, f"nothing of node {nodes} was held up: nobody sent anything on {told(self._links)}"
             )
         passed = relays.traffic(self._links).passed_bytes - self._before.passed_bytes
         held = relays.hurt_by(self, self._links)
         if passage in (Passage.STALLED, Passage.HALF_OPEN):
-            text = f"on {self._told()} {passed} bytes passed, and {held} times a relay let nothing through"
+            text = f"on {told(self._links)} {passed} bytes passed, and {held} times a relay let nothing through"
             return Proof(hurt and passed == 0, text)
         if passage is Passage.RESET:
-            return Proof(hurt, f"on {self._told()} {held} connections were reset")
-        return Proof(hurt, f"on {self._told()} {held} times bytes were held up, {passed} bytes passed")
+            return Proof(hurt, f"on {told(self._links)} {held} connections were reset")
+        return Proof(hurt, f"on {told(self._links)} {held} times bytes were held up, {passed} bytes passed")
 
     def _unhurt(self) -> list[int]:
         """The targets on whose links the fault has met nothing yet."""
@@ -76,12 +86,6 @@ class Network:
             for node in self.aim.nodes
             if not relays.hurt_by(self, [link for link in self._links if node in link])
         ]
-
-    def _told(self) -> str:
-        def name(end: int) -> str:
-            return "clients" if end == CLIENTS else str(end)
-
-        return ", ".join(f"{name(link.source)} → {name(link.target)}" for link in self._links)
 
     def end(self) -> None:
         self.aim.cluster.relays.lift(self._links, self)
@@ -99,7 +103,7 @@ class Network:
 
         healed = until(passes, self.aim.stopped, PASSES_S)
         passed = relays.traffic(self._links).passed_bytes - before
-        return Proof(healed, f"on {self._told()} {passed} bytes have passed since")
+        return Proof(healed, f"on {told(self._links)} {passed} bytes have passed since")
 
 
 def network_fault(name: str, aim: Aim) -> Network:
