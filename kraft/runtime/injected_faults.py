@@ -1,16 +1,16 @@
 """Faults of a node's disk and clock, imposed from outside on its ports: a full, failing or slow disk, a wrong clock.
 
-`kraft server` puts `with_injected_faults` around its `Environment` if `chaos.enable=true`, and never otherwise. The door
-is a file (`chaos.faults.file`) of the node's own user: `kraft chaos run` writes into it which faults there are now, and
-the node counts in it what they did. So there is no port that anybody could reach, faults take effect while the node's
-event loop stands still, and what was counted outlives a node that ends itself.
+`kraft server` puts `with_injected_faults` around its `Environment` if `chaos.enable=true`, and never otherwise. The
+door is a file (`chaos.faults.file`) of the node's own user: `kraft chaos run` writes into it which faults there are
+now, and the node counts in it what they did. So there is no port that anybody could reach, faults take effect while
+the node's event loop stands still, and what was counted outlives a node that ends itself.
 
-The file is 72 bytes: `MAGIC`, then 64-bit little-endian numbers, the settings (`Faults`) and the counts (`Counts`). Each
-number is read and written whole; nothing depends on two of them being of the same moment.
+The file is 72 bytes: `MAGIC`, then 64-bit little-endian numbers, the settings (`Faults`) and the counts (`Counts`).
+Each number is read and written whole; nothing depends on two of them being of the same moment.
 
 No promise of durability is weakened: a fault refuses or delays an operation, and what succeeds was done. An fsync that
-was refused was not made; what it should have made durable is still in the page cache, which a real failing disk may have
-lost. Reads pass, as from the page cache.
+was refused was not made; what it should have made durable is still in the page cache, which a real failing disk may
+have lost. Reads pass, as from the page cache.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class FaultFile:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
             raise UserError(
-                f"chaos.faults.file={path} cannot be opened: {error.strerror}. `kraft chaos run` makes one for its nodes;"
-                " a node of anybody else's needs no chaos.enable"
+                f"chaos.faults.file={path} cannot be opened: {error.strerror}. `kraft chaos run` makes one for its"
+                " nodes; any other node needs no chaos.enable"
             ) from error
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
@@ -98,7 +98,9 @@ class FaultFile:
             )
         if found.st_size != SIZE_BYTES or os.pread(fd, len(MAGIC), 0) != MAGIC:
             os.close(fd)
-            raise UserError(f"chaos.faults.file={path} is none of this version; let `kraft chaos run` make it")
+            raise UserError(
+                f"chaos.faults.file={path} is none of this version; let `kraft chaos run` make it"
+            )
         return cls(path, fd)
 
     def close(self) -> None:
@@ -124,7 +126,8 @@ class FaultFile:
 
 
 def with_injected_faults(environment: Environment, file: FaultFile) -> Environment:
-    """The environment, whose disk and wall clock have the faults of the file at each moment. Monotonic time is right."""
+    """The environment, whose disk and wall clock have the faults of the file at each moment. Monotonic time is
+    right."""
     right_ms = environment.now_ms
 
     def now_ms() -> int:

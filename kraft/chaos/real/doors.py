@@ -1,15 +1,15 @@
 """The doors to the nodes of a run through which faults of their disks and clocks are imposed: a file a node, which the
-node reads and counts in (`kraft.runtime.injected_faults`). It lies beside the node's data, so that a wiped disk keeps it.
+node reads and counts in (`kraft.runtime.injected_faults`). It lies beside the node's data, so that a wiped disk keeps
+it.
 
-Several faults may hurt one node at once: each has an owner, the node gets all of them together, and one that ends leaves
-the others.
+Several faults may hurt one node at once: each has an owner, the node gets all of them together, and one that ends
+leaves the others.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Final
 
 from kraft.local_cluster.cluster import LocalCluster

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kraft.chaos.real.cluster import end_group, unmount_below
 from kraft.chaos.real import namespaces
+from kraft.chaos.real.cluster import end_group, unmount_below
 from kraft.chaos.real.faults import packets
 from kraft.local_cluster.cluster import LocalCluster
 from kraft.local_cluster.node_process import live_pid, process_stat

@@ -87,8 +87,8 @@ class Method:
         return not any(thread.is_alive() for thread in self._threads)
 
     def struck(self) -> frozenset[int]:
-        """The nodes that may have no process because of a fault that takes nodes down, until it is known to be over. One
-        without room on its disk may end later still."""
+        """The nodes that may have no process because of a fault that takes nodes down, until it is known to be over.
+        One without room on its disk may end later still."""
         return frozenset(
             node
             for one in self._strikes

@@ -1,13 +1,13 @@
 """A network namespace for each node, and one more with a bridge between them: the switch, at which packets are lost.
 
-Each node has an interface and an address of its own; clients are on this host, which has two addresses: one for clients,
-one for those who watch the cluster, whom no fault hurts. Every packet between nodes, and between clients and nodes, passes
-the switch, where nftables drop some and count the rest. Unlike a relay the switch acknowledges nothing: what a cut drops
-is sent again by the sender's kernel, which finds out by itself, and a cut in one direction is one.
+Each node has an interface and an address of its own; clients are on this host, which has two addresses: one for
+clients, one for those who watch the cluster, whom no fault hurts. Every packet between nodes, and between clients and
+nodes, passes the switch, where nftables drop some and count the rest. Unlike a relay the switch acknowledges nothing:
+what a cut drops is sent again by the sender's kernel, which finds out by itself, and a cut in one direction is one.
 
-It needs root, the commands `ip` and `nft`, and a kernel with network namespaces, bridges, veth pairs and nf_tables. Each
-run has a name, noted in its folder before anything is made: `delete` removes all that has it. Nothing of this host's own
-network is changed: only a veth pair and its addresses are added, and go with the run.
+It needs root, the commands `ip` and `nft`, and a kernel with network namespaces, bridges, veth pairs and nf_tables.
+Each run has a name, noted in its folder before anything is made: `delete` removes all that has it. Nothing of this
+host's own network is changed: only a veth pair and its addresses are added, and go with the run.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ class Namespaces:
             self._nft(self._counting())
         except UserError as error:
             self.close()
-            raise UserError(f"this host has no network namespaces as `network: namespaces` needs: {error}") from error
+            raise UserError(
+                f"this host has no network namespaces as `network: namespaces` needs: {error}"
+            ) from error
 
     def close(self) -> None:
         """All is gone. May be called twice."""
@@ -133,7 +135,9 @@ class Namespaces:
                     f"link set node{node} master bridge up",
                 ],
             )
-            self._ip(own, [f"addr add {self.address(node)}/24 dev eth0", "link set eth0 up", "link set lo up"])
+            self._ip(
+                own, [f"addr add {self.address(node)}/24 dev eth0", "link set eth0 up", "link set lo up"]
+            )
         run(["ip", "link", "add", host, "type", "veth", "peer", "name", "host", "netns", switch])
         self._ip(switch, ["link set host master bridge up"])
         for address in (self.address(CLIENTS), self.watcher):  # the first is what clients dial from
@@ -184,7 +188,9 @@ class Namespaces:
         said = json.loads(self._nft("", "-j", "list", "table", FAMILY, table))
         rules = [one["rule"] for one in said["nftables"] if "rule" in one]
         return {
-            _link(rule["comment"]): sum(part["counter"]["packets"] for part in rule["expr"] if "counter" in part)
+            _link(rule["comment"]): sum(
+                part["counter"]["packets"] for part in rule["expr"] if "counter" in part
+            )
             for rule in rules
         }
 
@@ -214,5 +220,7 @@ def _free_subnet() -> str:
     taken = {str(route.get("dst", "")) for route in json.loads(run(["ip", "-j", "-4", "route"]) or "[]")}
     free = [number for number in range(256) if f"{SUBNETS}.{number}.0/24" not in taken]
     if not free:
-        raise UserError(f"all subnets of {SUBNETS}.0.0/16 are in use on this host; end runs that nobody needs")
+        raise UserError(
+            f"all subnets of {SUBNETS}.0.0/16 are in use on this host; end runs that nobody needs"
+        )
     return f"{SUBNETS}.{secrets.choice(free)}"

@@ -1,4 +1,5 @@
-"""Faults that are injected into a node's disk and clock: what they refuse was not done, and what they did is counted."""
+"""Faults that are injected into a node's disk and clock: what they refuse was not done, and what they did is
+counted."""
 
 from __future__ import annotations
 

@@ -45,10 +45,7 @@ FAULTS: Final[Mapping[str, Callable[[Aim], Fault]]] = {
     "cut-off": partial(_cut, "cut-off"),
     "stall": partial(_cut, "stall"),
     **{name: partial(PortFault, name) for name in ("failing-disk", "slow-disk", "clock-offset")},
-    **{
-        name: partial(network_fault, name)
-        for name in BY_RELAYS
-    },
+    **{name: partial(network_fault, name) for name in BY_RELAYS},
 }
 MAY_END: Final = frozenset(("disk-full", "failing-disk"))
 """Faults that a node may end of, also a while after they are over."""
@@ -67,7 +64,9 @@ def needs_doors(experiment: Experiment) -> bool:
 
 def refusals(experiment: Experiment) -> list[str]:
     """Why this host, or this world, cannot play an experiment: a sentence for each reason."""
-    told = [_refusal(step, in_namespaces=experiment.cluster.network == NAMESPACES) for step in experiment.method]
+    told = [
+        _refusal(step, in_namespaces=experiment.cluster.network == NAMESPACES) for step in experiment.method
+    ]
     if experiment.cluster.network == NAMESPACES:
         told.append(namespaces.refusal())
     return [one for one in told if one]

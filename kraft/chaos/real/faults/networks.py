@@ -72,7 +72,9 @@ class Network:
         passed = relays.traffic(self._links).passed_bytes - self._before.passed_bytes
         held = relays.hurt_by(self, self._links)
         if passage in (Passage.STALLED, Passage.HALF_OPEN):
-            text = f"on {told(self._links)} {passed} bytes passed, and {held} times a relay let nothing through"
+            text = (
+                f"on {told(self._links)} {passed} bytes passed, and {held} times a relay let nothing through"
+            )
             return Proof(hurt and passed == 0, text)
         if passage is Passage.RESET:
             return Proof(hurt, f"on {told(self._links)} {held} connections were reset")

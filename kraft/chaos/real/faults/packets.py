@@ -1,10 +1,10 @@
-"""Packets that are truly lost, which no relay can play: the kernel drops them (nftables), and TCP finds out by itself. It
-needs root, the `nft` command, and a kernel with nf_tables and its random numbers.
+"""Packets that are truly lost, which no relay can play: the kernel drops them (nftables), and TCP finds out by itself.
+It needs root, the `nft` command, and a kernel with nf_tables and its random numbers.
 
 Where nodes are behind relays (`PacketLoss`), a share of the packets between relays and nodes is dropped, both ways: of
-connections to the node, and of those that it made, which relays carry on from an address of its own. Each run has a table
-of its own, noted in its folder. Where they are in network namespaces (`SwitchFault`), the switch between them drops a share
-of a node's packets, or all on some links, in one direction if the file says so.
+connections to the node, and of those that it made, which relays carry on from an address of its own. Each run has a
+table of its own, noted in its folder. Where they are in network namespaces (`SwitchFault`), the switch between them
+drops a share of a node's packets, or all on some links, in one direction if the file says so.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ class SwitchFault:
         until(lambda: not self._unhurt(), self.aim.stopped, LOSES_S)
         if unhurt := self._unhurt():
             nodes = ", ".join(map(str, unhurt))
-            return Proof(False, f"no packet of node {nodes} was dropped: nobody sent any on {told(self._links)}")
+            return Proof(
+                False, f"no packet of node {nodes} was dropped: nobody sent any on {told(self._links)}"
+            )
         dropped, passed = sum(self._switch.dropped(self._table).values()), self._passed()
         text = f"on {told(self._links)} the kernel dropped {dropped} packets, and {passed} passed"
         return Proof(passed == 0 or self._lost < 1.0, text)
@@ -129,10 +131,12 @@ class SwitchFault:
         self._switch.pass_on(self._table)
 
     def heal_proof(self) -> Proof:
-        """That the table is gone and packets pass. A kernel whose packets were lost for long waits as long again before it
-        sends anew; a question of our own has no such past."""
+        """That the table is gone and packets pass. A kernel whose packets were lost for long waits as long again
+        before it sends anew; a question of our own has no such past."""
         gone = Proof(self._table not in self._switch.tables(), f"the table {self._table} is gone")
-        until(lambda: not self._switch.tables(), self.aim.stopped, DURATION_MAX_S)  # others have their own ends
+        until(
+            lambda: not self._switch.tables(), self.aim.stopped, DURATION_MAX_S
+        )  # others have their own ends
         self._passed_before, cluster = self._switch.passed(), self.aim.cluster
         for_clients = CLIENTS in {end for link in self._links for end in link}
 
@@ -142,7 +146,9 @@ class SwitchFault:
             return self._passed() > 0
 
         healed = until(passes, self.aim.stopped, PASSES_S)
-        return all_of([gone, Proof(healed, f"on {told(self._links)} {self._passed()} packets have passed since")])
+        return all_of(
+            [gone, Proof(healed, f"on {told(self._links)} {self._passed()} packets have passed since")]
+        )
 
 
 def packet_loss(aim: Aim) -> Fault:

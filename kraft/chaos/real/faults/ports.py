@@ -1,5 +1,5 @@
-"""Faults of a node's disk and clock, through the door in its ports (`kraft.chaos.real.doors`): the disk is full, fails or
-is slow, the clock is wrong. Nodes have doors only where a file has such a fault.
+"""Faults of a node's disk and clock, through the door in its ports (`kraft.chaos.real.doors`): the disk is full, fails
+or is slow, the clock is wrong. Nodes have doors only where a file has such a fault.
 
 Each is proved by what the node itself counted, operation by operation; the count outlives a node that ends.
 """

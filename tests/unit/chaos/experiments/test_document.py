@@ -71,8 +71,18 @@ def test_words_of_yaml_are_taken_as_the_node_takes_them():
         ("probe: ailments", "probe: health", 13, "'health' is none of ailments"),
         ("acked >= 10", "acked > 10", 21, "is no promise like"),
         ("expect: held", "expect: lost", 20, "expect"),
-        ("expect: held", "expect:\n  violated: [unseen, lost-wirte]", 21, "did you mean lost-write? Known are aborted"),
-        ("expect: held", "expect: {violated: [x]}", 20, "nobody reports an anomaly 'x': Known are aborted-offset,"),
+        (
+            "expect: held",
+            "expect:\n  violated: [unseen, lost-wirte]",
+            21,
+            "did you mean lost-write? Known are aborted",
+        ),
+        (
+            "expect: held",
+            "expect: {violated: [x]}",
+            20,
+            "nobody reports an anomaly 'x': Known are aborted-offset,",
+        ),
         ("expect: held", "expect: held\nexpect: held", 21, "the key 'expect' stands here twice"),
         ("promises", "promise", 21, "unknown key 'promise'"),
         ("expect: held\n", "", 2, "'expect' is a required property"),
@@ -120,8 +130,8 @@ def test_every_probe_has_a_unit_of_its_own_tolerance():
 
 
 def test_whatever_is_reported_can_be_expected():
-    """Every name that a judge of `kraft.chaos` gives in its source, and every rule of the verdict that finds a violation.
-    The campaign of the quorum alone, and replays, have no experiment files."""
+    """Every name that a judge of `kraft.chaos` gives in its source, and every rule of the verdict that finds a
+    violation. The campaign of the quorum alone, and replays, have no experiment files."""
     reported = {rule.name for rule in RULES if rule.grade == "violated" and rule.name != "anomaly"}
     for path in (ROOT / "kraft/chaos").rglob("*.py"):
         if {"quorum", "replay"}.isdisjoint(path.relative_to(ROOT).parts):
@@ -139,9 +149,9 @@ def _reported(tree: ast.Module, words: set[str]) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Attribute):
             for name in ast.walk(node.args[0]):
-                if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                    if node.func.attr.lstrip("_") in words:
-                        yield name.value
+                is_text = isinstance(name, ast.Constant) and isinstance(name.value, str)
+                if is_text and node.func.attr.lstrip("_") in words:
+                    yield name.value
 
 
 def test_the_text_of_the_file_is_kept():

@@ -61,7 +61,9 @@ CASES = {
 
 
 @pytest.mark.parametrize(("wrong", "at_s"), [((), 40.0), ((2,), 100.0), ((1, 2), None)])
-def test_the_word_of_a_wrong_clock_is_not_taken(tmp_path: Path, wrong: tuple[int, ...], at_s: float | None) -> None:
+def test_the_word_of_a_wrong_clock_is_not_taken(
+    tmp_path: Path, wrong: tuple[int, ...], at_s: float | None
+) -> None:
     """Node 1 wrote everything at 100 s; node 2 says that it did at 40 s."""
     for node, written_s in ((1, 100), (2, 40)):
         write_segment(tmp_path / str(node) / FOLDER, story(), synced=6, written_ms=1000 * written_s)

@@ -1,5 +1,5 @@
-"""Network namespaces: packets are truly dropped, in one direction, and nothing of them stays. Where this host can have none
-(no root, no `ip`, no `nft`), it says which."""
+"""Network namespaces: packets are truly dropped, in one direction, and nothing of them stays. Where this host can have
+none (no root, no `ip`, no `nft`), it says which."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ def test_a_cut_in_one_direction_drops_packets_and_is_seen_by_nobody_else(
         return
     cluster: Any = SimpleNamespace(namespaces=network, node_ids=[1, 2], answers_clients=lambda node: True)
     aim = Aim(cluster, (1,), (), Path(), {"from": "clients", "direction": "in"}, threading.Event())
-    with connected(network, network.address(CLIENTS)) as client, connected(network, network.watcher) as watcher:
+    with (
+        connected(network, network.address(CLIENTS)) as client,
+        connected(network, network.watcher) as watcher,
+    ):
         client.sendall(b"before")
         assert client.recv(10) == b"before"
         fault, other = SwitchFault(aim, [THERE]), SwitchFault(aim, [Link(2, 1)])
@@ -141,9 +144,13 @@ def made() -> list[str]:
 @pytest.mark.parametrize("missing", ["ip", "nft", "root"])
 def test_a_host_that_lacks_something_is_told_what(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.os, "geteuid", lambda: 1 if missing == "root" else 0)
-    monkeypatch.setattr(module.shutil, "which", lambda command: None if command == missing else f"/sbin/{command}")
+    monkeypatch.setattr(
+        module.shutil, "which", lambda command: None if command == missing else f"/sbin/{command}"
+    )
     (said,) = refusals(experiment(("  nodes: 3", "  nodes: 3\n  network: namespaces")))
-    assert said.startswith(f"`network: namespaces` needs {'root' if missing == 'root' else f'the command {missing}'}")
+    assert said.startswith(
+        f"`network: namespaces` needs {'root' if missing == 'root' else f'the command {missing}'}"
+    )
 
 
 def test_faults_of_relays_are_refused_in_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
