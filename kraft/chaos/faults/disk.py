@@ -120,7 +120,7 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
             if not for_good:
                 ends.append(context.hold_down(target))
             struck = context.happened("fsync-error", f"node {target}, at {path}")
-            judge = _must_have_halted if must_halt else _must_have_given_up
+            judge = must_have_halted if must_halt else _must_have_given_up
             context.simulation.call_later(
                 HALT_WITHIN_S, judge, context, target, host.process, directory, path
             )
@@ -140,7 +140,7 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
     context.until(duration_s, replace)
 
 
-def _must_have_halted(
+def must_have_halted(
     context: FaultContext, node_id: int, process: Process | None, directory: str, path: str
 ) -> None:
     """Reports a node that goes on after a failed fsync in its only data directory."""
@@ -149,7 +149,7 @@ def _must_have_halted(
         return
     if host.paused:
         again = (context, node_id, process, directory, path)
-        context.simulation.call_later(HALT_WITHIN_S, _must_have_halted, *again)
+        context.simulation.call_later(HALT_WITHIN_S, must_have_halted, *again)
         return
     text = f"{process.incarnation.name} goes on {HALT_WITHIN_S:g} s after an fsync of {path} failed"
     context.verdicts.violated("not-halted", text)
