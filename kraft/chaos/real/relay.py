@@ -196,10 +196,11 @@ class Relays:
 
     # -- what experiments and tests do
 
-    def relay(self, node_id: int, port: int, *, clients: bool = False) -> int:
-        """Starts a relay before a port of a node, which its peers dial, or its clients; returns the port to dial."""
+    def relay(self, node_id: int, port: int, *, clients: bool = False, source: int | None = None) -> int:
+        """Starts a relay before a port of a node, which its peers dial, or its clients; returns the port to dial.
+        `source`: the one node that dials it, where all nodes are one process."""
         self.ports.setdefault(node_id, set()).add(port)
-        return self._call(self._listen(node_id, port, clients))
+        return self._call(self._listen(node_id, port, CLIENTS if clients else source))
 
     def impose(self, condition: Condition, links: Iterable[Link], owner: object = None) -> Traffic:
         """The owner's fault makes this of each of the links from when this returns; what it made of them before is
@@ -303,7 +304,7 @@ class Relays:
                     connection.reset()
                     state.hurt_as(Passage.RESET)
 
-    async def _listen(self, node_id: int, port: int, clients: bool) -> int:
+    async def _listen(self, node_id: int, port: int, dialler: int | None) -> int:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
@@ -311,7 +312,7 @@ class Relays:
             try:
                 # One side is gone, and `_carry` has told the other; or the relays close, which asyncio would report.
                 with contextlib.suppress(OSError, asyncio.CancelledError):
-                    source = CLIENTS if clients else self._owner(writer)
+                    source = self._owner(writer) if dialler is None else dialler
                     if source is not None:  # else the process is gone already
                         await self._carry(task, Link(source, node_id), port, reader, writer)
             finally:
