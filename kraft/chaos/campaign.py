@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -198,7 +198,7 @@ def _played(run: Run, scenario: AnyScenario, files: Files, clock: RunClock | Non
         run = partial(run, on_time=clock.set)
     asked = {"story": files.story, "timeline": files.timeline}
     with ExitStack() as stack:
-        opened = {
+        opened: dict[str, Any] = {
             name: stack.enter_context(Timeline(path)) for name, path in asked.items() if path is not None
         }
         outcome = run(scenario, **opened)

@@ -1,4 +1,4 @@
-"""One scenario in an interpreter of its own: `python -m kraft.chaos.fresh MODULE:FUNCTION [CLOCK] < SCENARIO`, a pickle.
+"""One scenario in an interpreter of its own: `python -m kraft.chaos.fresh MODULE:FUNCTION [CLOCK] < PICKLE`.
 
 It prints the outcome as one line of JSON. The interpreter holds nothing of earlier runs and has its own
 PYTHONHASHSEED, so that a run which depends on either is found out. `kraft.chaos.campaign` starts it; CLOCK is the

@@ -77,7 +77,9 @@ BUNCHED: Final[Mapping[str, tuple[str, str]]] = {
 CALM: Final[Mapping[str, float]] = {"topics": 10.0, "groups": 5.0}
 """Seconds in which what happens without a reason is told once, by word."""
 _ADDRESS: Final = re.compile(r"10\.0\.0\.\d+")
-_LINKS: Final = re.compile(rf"{_ADDRESS.pattern} -> {_ADDRESS.pattern}(, {_ADDRESS.pattern} -> {_ADDRESS.pattern})*")
+_LINKS: Final = re.compile(
+    rf"{_ADDRESS.pattern} -> {_ADDRESS.pattern}(, {_ADDRESS.pattern} -> {_ADDRESS.pattern})*"
+)
 _LIST: Final = re.compile(rf"\['{_ADDRESS.pattern}'(, '{_ADDRESS.pattern}')*\]")
 _LONG: Final = re.compile(r"(?<=\.[0-9a-f]{6})[0-9a-f]{26}|(?<=\d\.\d{3})\d+")
 """What nobody reads: the rest of an id, and of a fraction."""
@@ -267,10 +269,12 @@ def headline(scenario: Scenario) -> Iterator[str]:
         counts = f"partitions {topic.partitions}, replicas {topic.replication_factor}"
         yield f"Topic {topic.name}: {', '.join([counts, *_settings(topic.configs)])}."
     clients = Counter(
-        one.kind + (f" of {one.topic}" if one.topic else "") + ("" if one.acks == -1 else f" (acks={one.acks})")
+        one.kind
+        + (f" of {one.topic}" if one.topic else "")
+        + ("" if one.acks == -1 else f" (acks={one.acks})")
         for one in scenario.workloads
     )
-    told = [kind if times == 1 else f"{times} × {kind}" for kind, times in clients.items()]
+    told = [kind if times == 1 else f"{times}x {kind}" for kind, times in clients.items()]
     yield f"Clients: {', '.join(told) or 'none'}."
     if scenario.properties:
         yield f"Settings: {', '.join(_settings(scenario.properties))}."
@@ -280,7 +284,8 @@ def headline(scenario: Scenario) -> Iterator[str]:
 def _settings(settings: Mapping[str, str]) -> list[str]:
     """Classes without their packages."""
     short = (
-        (key, value.rpartition(".")[2] if value.startswith("org.") else value) for key, value in settings.items()
+        (key, value.rpartition(".")[2] if value.startswith("org.") else value)
+        for key, value in settings.items()
     )
     return [f"{key}={value}" for key, value in short]
 

@@ -27,6 +27,8 @@ acknowledged records had to be there at the end."""
 SHOWN_MAX = 3
 TEXT_MAX_CHARACTERS = 1500
 EXCUSE_MAX_CHARACTERS = 400
+
+
 @dataclass(frozen=True)
 class Asked:
     """The request for a campaign."""

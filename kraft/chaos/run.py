@@ -46,7 +46,7 @@ TELL_EVERY_S = 0.1
 
 
 class Observer(Protocol):
-    """Who watches a run, or directs faults of its own. It is told of the phases; this one does nothing."""
+    """Who watches a run, or directs faults of its own. It is told of the phases."""
 
     def made(self, parts: Parts) -> None:
         """All parts are there, and nothing has happened yet."""

@@ -78,7 +78,7 @@ class Story:
     def _tell_bunch(self, word: str) -> None:
         since_s, items = self._since_s.pop(word), self._bunches.pop(word)
         del self._due_s[word]
-        told = [item if times == 1 else f"{times} × {item}" for item, times in items.most_common(ITEMS_MAX)]
+        told = [item if times == 1 else f"{times}x {item}" for item, times in items.most_common(ITEMS_MAX)]
         if len(items) > ITEMS_MAX:
             told.append(f"{len(items) - ITEMS_MAX} other kinds")
         ago_s = self._now_s() - since_s

@@ -67,9 +67,7 @@ class Verdicts:
 
     def happened(self, what: str, text: str = "", times: int = 1) -> None:
         """Counts an event, and keeps its text among the last ones."""
-        self.recent.append(
-            f"{self.scheduler.now:.6f} step {self.scheduler.steps}: {what} {text}".rstrip()
-        )
+        self.recent.append(f"{self.scheduler.now:.6f} step {self.scheduler.steps}: {what} {text}".rstrip())
         self.counted(what, text, times)
 
     def counted(self, what: str, text: str = "", times: int = 1) -> None:

@@ -15,7 +15,7 @@ from kraft.environment import Environment
 from kraft.node import Node
 from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.real import real_environment
-from kraft.testing.network import Direction, Direct, Hurt, Peers, Relayed
+from kraft.testing.network import Direct, Direction, Hurt, Peers, Relayed
 from partitions.log.node_logs.meta_properties import (
     MetaProperties,
     read_meta_properties,

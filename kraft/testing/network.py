@@ -102,7 +102,9 @@ class Relayed:
             (source, target): next(free) for source in self._node_ids for target in self._node_ids
         }
         self._relays = relays = Relays(lambda node_id: None, self._node_ids)
-        self.ports = {node: relays.relay(node, port, clients=True) for node, port in self._client_ports.items()}
+        self.ports = {
+            node: relays.relay(node, port, clients=True) for node, port in self._client_ports.items()
+        }
         self._dialled = {
             link: port if link[0] == link[1] else relays.relay(link[1], port, source=link[0])
             for link, port in self._peer_ports.items()

@@ -49,6 +49,8 @@ def test_without_the_rules_committed_entries_are_lost(broken: str, monkeypatch: 
         monkeypatch.setattr(VoterBook, "quorum", property(lambda book: len(book.voters) // 2 + 1))
     for seed in range(150):
         outcome = play_with_wipes(seed, 3)
-        if outcome is not None and {"leader-completeness", "one-leader-per-term"}.intersection(outcome.oracles):
+        if outcome is not None and {"leader-completeness", "one-leader-per-term"}.intersection(
+            outcome.oracles
+        ):
             return
     raise AssertionError("nothing was lost: the rule is not needed, or the judges are asleep")

@@ -111,9 +111,7 @@ def _at_operation(
         if countdown == 0:
             disarm()
             if allows(target):
-                struck = context.happened(
-                    name, f"node {target}, in {operation} {path}, for {down_s:.3f} s"
-                )
+                struck = context.happened(name, f"node {target}, in {operation} {path}, for {down_s:.3f} s")
                 raise TornOperation(fraction, partial(end, struck))
 
     host.storage.add_hook(strike)

@@ -67,7 +67,9 @@ def wrong(scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str]
     return fails_if(lambda _: True)(scenario, story=story, timeline=timeline)
 
 
-def bad_in_many_ways(scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None) -> Outcome:
+def bad_in_many_ways(
+    scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None
+) -> Outcome:
     """How a run can end, by its seed."""
     if scenario.seed == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -99,7 +101,11 @@ def hashing(scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[st
 
 
 def watched(
-    scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None, on_time: Callable[[float], None]
+    scenario: Scenario,
+    *,
+    story: IO[str] | None = None,
+    timeline: IO[str] | None = None,
+    on_time: Callable[[float], None],
 ) -> Outcome:
     """A run that tells at once how far it is, and goes on when a byte comes through the gate."""
     on_time(scenario.seconds / 2)
@@ -108,6 +114,8 @@ def watched(
     return sound(scenario)
 
 
-def broken_when_fresh(scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None) -> Outcome:
+def broken_when_fresh(
+    scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None
+) -> Outcome:
     """A run that raises."""
     raise ZeroDivisionError("by zero")

@@ -211,7 +211,11 @@ def test_a_timeline_on_a_full_disk_is_not_held_against_the_cluster():
     tally = run_campaign([played.scenario(3)], played.sound, jobs=1, files=Files(story="/dev/full"))
     assert not tally.failed
     reason = "/dev/full could not be written: No space left on device"
-    assert shortcomings(tally, ASKED) == shortcomings(tally, asked_of_clusters(None, (), case="a.json")) == [reason]
+    assert (
+        shortcomings(tally, ASKED)
+        == shortcomings(tally, asked_of_clusters(None, (), case="a.json"))
+        == [reason]
+    )
     with Timeline("/dev/full") as timeline:
         timeline.write("a line")
         timeline.flush()
@@ -263,7 +267,10 @@ def test_the_first_violation_of_each_oracle_counts():
             Violation("duplicate", 3, 0.3, "c"),
         ],
     )
-    assert [(one.oracle, one.text) for one in outcome.first_violations] == [("duplicate", "a"), ("unseen", "b")]
+    assert [(one.oracle, one.text) for one in outcome.first_violations] == [
+        ("duplicate", "a"),
+        ("unseen", "b"),
+    ]
 
 
 def test_the_document_of_a_campaign():

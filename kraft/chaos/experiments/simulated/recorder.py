@@ -73,6 +73,12 @@ class Recorder(Observer):
 
     # -- phases
 
+    def made(self, parts: Parts) -> None:
+        """There is nothing to see yet."""
+
+    def reached(self, phase: str) -> None:
+        """The readings show it."""
+
     def began(self, parts: Parts) -> None:
         self._parts, self._began_s = parts, parts.simulation.now
         self._follow(parts)

@@ -8,8 +8,8 @@ import pytest
 
 from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.oracles import COUNTERS, WhiteBox
-from kraft.chaos.pool import run_isolated
 from kraft.chaos.outcome import Outcome
+from kraft.chaos.pool import run_isolated
 from kraft.chaos.run import run
 from kraft.chaos.scenario import FaultSpec, NodeSpec, Scenario, TopicSpec, WorkloadSpec
 from kraft.chaos.verdict import Verdicts
