@@ -113,8 +113,8 @@ class FaultContext:
     def until(
         self, duration_s: float, end: Callable[[], None], struck: Struck | None = None
     ) -> Callable[[], None]:
-        """Calls `end` once: in `duration_s`, in `end_all`, or when the function that it returns is called. `struck`: what
-        ends so."""
+        """Calls `end` once: in `duration_s`, in `end_all`, or when the function that it returns is called. It ends
+        `struck`, if given."""
         if struck is not None:
             struck.lasts += 1
         self._last_end += 1
