@@ -64,7 +64,7 @@ def test_equal_scenarios_give_equal_runs_and_others_do_not():
 
 
 def assert_tells_of_a_dead_leader(story: str) -> None:
-    """In order: the fault with its target, who is fenced, the election, the end of the fault, the start, the verdict."""
+    """In order: fault and target, who is fenced, the election, the end of the fault, the start, the verdict."""
     lines = story.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0] == "Seed 5: 2 s of faults against 3 combined nodes."
