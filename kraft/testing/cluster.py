@@ -132,15 +132,19 @@ class Cluster:
         """The node is ended without warning, and started again behind the block, with the files that it had. Nothing
         of its page cache is lost: only a machine's power takes that along."""
         await self.kill_node(node_id)
-        yield
-        await self.start_node(node_id)
+        try:
+            yield
+        finally:
+            await self.start_node(node_id)
 
     @contextlib.asynccontextmanager
     async def stopped(self, node_id: int) -> AsyncIterator[None]:
         """The node has shut down in order, and is started again behind the block."""
         await self.stop_node(node_id)
-        yield
-        await self.start_node(node_id)
+        try:
+            yield
+        finally:
+            await self.start_node(node_id)
 
     def cut_off(
         self, *node_ids: int, peers: Peers = "nodes", direction: Direction = "both"
