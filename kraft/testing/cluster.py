@@ -132,21 +132,25 @@ class Cluster:
         """The node is ended without warning, and started again behind the block, with the files that it had. Nothing
         of its page cache is lost: only a machine's power takes that along."""
         await self.kill_node(node_id)
-        yield
-        await self.start_node(node_id)
+        try:
+            yield
+        finally:
+            await self.start_node(node_id)
 
     @contextlib.asynccontextmanager
     async def stopped(self, node_id: int) -> AsyncIterator[None]:
         """The node has shut down in order, and is started again behind the block."""
         await self.stop_node(node_id)
-        yield
-        await self.start_node(node_id)
+        try:
+            yield
+        finally:
+            await self.start_node(node_id)
 
     def cut_off(
         self, *node_ids: int, peers: Peers = "nodes", direction: Direction = "both"
     ) -> AbstractAsyncContextManager[Hurt]:
-        """No byte passes between these nodes and `peers`: the other "nodes", the "clients", or "everybody". What was
-        sent meanwhile arrives afterwards, unless its sender has given up.
+        """No byte passes between these nodes, which stay together, and `peers`: the other "nodes", the "clients", or
+        "everybody". What was sent meanwhile arrives afterwards, unless its sender has given up.
 
         `direction`, as these nodes see it: "in": they hear nothing, "out": nobody hears them. A relay acknowledges
         what it holds back, so the sender's TCP sees a slow peer; and no new connection is made in either direction.
@@ -154,12 +158,12 @@ class Cluster:
         return self._network.hurt(node_ids, Condition(Passage.STALLED), peers, direction)
 
     def paused(self, *node_ids: int) -> AbstractAsyncContextManager[Hurt]:
-        """These nodes are silent for everybody, as others see a process that is stopped (SIGSTOP).
+        """Each of these nodes is silent for everybody, as others see a process that is stopped (SIGSTOP).
 
         Inside they run on: their timers go off, and they know how late it is. A process that is truly stopped wakes up
         as what it was; for that, `kraft chaos run paused-leader` has real processes.
         """
-        return self._network.hurt(node_ids, Condition(Passage.STALLED), "everybody", "both")
+        return self._network.hurt(node_ids, Condition(Passage.STALLED), "everybody", "both", each=True)
 
     def half_open(
         self, *node_ids: int, peers: Peers = "nodes", direction: Direction = "both"

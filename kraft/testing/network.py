@@ -52,10 +52,17 @@ class Network(Protocol):
         """What a node's server.properties say of its listeners and of the voters."""
 
     def hurt(
-        self, node_ids: Sequence[int], condition: Condition, peers: Peers, direction: Direction
+        self,
+        node_ids: Sequence[int],
+        condition: Condition,
+        peers: Peers,
+        direction: Direction,
+        *,
+        each: bool = False,
     ) -> AbstractAsyncContextManager[Hurt]:
         """Within the block, the links between these nodes and `peers` are in this condition, besides what other faults
-        make of them. Raises NoRelays; ValueError for nodes that there are not."""
+        make of them; with `each` those among these nodes, too. Raises NoRelays; ValueError for nodes that there are
+        not."""
 
     def close(self) -> None:
         """Ends what it runs; the nodes have stopped."""
@@ -79,7 +86,13 @@ class Direct:
         }
 
     def hurt(
-        self, node_ids: Sequence[int], condition: Condition, peers: Peers, direction: Direction
+        self,
+        node_ids: Sequence[int],
+        condition: Condition,
+        peers: Peers,
+        direction: Direction,
+        *,
+        each: bool = False,
     ) -> AbstractAsyncContextManager[Hurt]:
         raise NoRelays(
             "this cluster's network cannot be hurt: make it with kraft.testing.cluster(behind_relays=True), or take"
@@ -138,27 +151,35 @@ class Relayed:
 
     @contextlib.asynccontextmanager
     async def hurt(
-        self, node_ids: Sequence[int], condition: Condition, peers: Peers, direction: Direction
+        self,
+        node_ids: Sequence[int],
+        condition: Condition,
+        peers: Peers,
+        direction: Direction,
+        *,
+        each: bool = False,
     ) -> AsyncIterator[Hurt]:
         if condition == WHOLE:
             raise ValueError("this would hurt nothing: give a delay or a rate above 0")
-        hurt = Hurt(self._relays, self._links(node_ids, peers, direction))
+        hurt = Hurt(self._relays, self._links(node_ids, peers, direction, each))
         self._relays.impose(condition, hurt.links, hurt)
         try:
             yield hurt
         finally:
             self._relays.lift(hurt.links, hurt)
 
-    def _links(self, node_ids: Sequence[int], peers: Peers, direction: Direction) -> list[Link]:
+    def _links(self, node_ids: Sequence[int], peers: Peers, direction: Direction, each: bool) -> list[Link]:
         if not node_ids or not set(node_ids) <= set(self._node_ids):
             raise ValueError(f"name some of the nodes {self._node_ids}, not {node_ids}")
-        far = [node for node in self._node_ids if node not in node_ids] if peers != "clients" else []
+        far = list(self._node_ids) if peers != "clients" else []
         far += [CLIENTS] if peers != "nodes" else []
-        pairs = [(node, other) for node in node_ids for other in far]
+        near = () if each else node_ids
+        pairs = [(node, other) for node in node_ids for other in far if other != node and other not in near]
         if not pairs:
             raise ValueError(f"nobody is left whom nodes {node_ids} could be cut off from")
         links = [Link(other, node) for node, other in pairs] if direction != "out" else []
-        return links + ([Link(node, other) for node, other in pairs] if direction != "in" else [])
+        links += [Link(node, other) for node, other in pairs] if direction != "in" else []
+        return list(dict.fromkeys(links))
 
     def close(self) -> None:
         self._relays.close()

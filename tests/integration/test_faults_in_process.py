@@ -175,13 +175,17 @@ def test_nodes_that_are_down_are_started_again(behind_relays: ThreadedCluster) -
         running.wait_in_sync(topic)
 
 
-def test_what_cannot_be_is_a_sentence(
+def test_whom_a_fault_strikes_and_what_is_refused(
     behind_relays: ThreadedCluster, shared_cluster: ThreadedCluster
 ) -> None:
     with pytest.raises(NoRelays, match="behind_relays=True"):
         shared_cluster.cluster.cut_off(1)
     with pytest.raises(ValueError, match=r"name some of the nodes \(1, 2, 3\), not \(4,\)"):
         behind_relays.run(behind_relays.cluster.cut_off(4).__aenter__())
+    with behind_relays.during(behind_relays.cluster.cut_off(1, 2)) as met:
+        assert set(met.links) == {(1, 3), (2, 3), (3, 1), (3, 2)}
+    with behind_relays.during(behind_relays.cluster.paused(1, 2)) as met:
+        assert {(1, 2), (2, 1), (0, 1), (1, 0), (3, 2)} < set(met.links)
     with pytest.raises(ValueError, match="nobody is left"):
         behind_relays.run(behind_relays.cluster.cut_off(1, 2, 3).__aenter__())
     with pytest.raises(ValueError, match="would hurt nothing"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 
 import pytest
 
@@ -49,21 +50,57 @@ def test_equal_scenarios_give_equal_runs_and_others_do_not():
 
     def watched():
         times: list[float] = []
-        return run(scenario, on_time=times.append), times
+        story = io.StringIO()
+        return run(scenario, story=story, on_time=times.append), times, story.getvalue()
 
-    second, times = run_isolated(watched)
+    second, times, story = run_isolated(watched)
     assert times == sorted(times)
     assert len({time for time in times if 0 < time < second.virtual_s}) > 10
     other = run_isolated(lambda: run(dataclasses.replace(scenario, seed=6)))
     assert first.coverage["fault: kill-leader"] == 1
     assert (first.digest, first.steps, first.coverage) == (second.digest, second.steps, second.coverage)
+    assert_tells_of_a_dead_leader(story)
     assert other.digest != first.digest
+
+
+def assert_tells_of_a_dead_leader(story: str) -> None:
+    """In order: fault and target, who is fenced, the election, the end of the fault, the start, the verdict."""
+    lines = story.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "Seed 5: 2 s of faults against 3 combined nodes."
+    at = [number for number, line in enumerate(lines) if " FAULT 1 " in line]
+    victim = lines[at[0]].partition("kill-leader: node ")[2].partition(",")[0]
+    for word, text in (
+        ("fenced", f"broker {victim}"),
+        ("election", f"leader {victim} → "),
+        ("over 1", "kill-leader"),
+        ("starts", f"node {victim}"),
+        ("ISR", ""),
+        ("phase", "a fresh client reads everything"),
+        ("verdict", "held"),
+    ):
+        found = [
+            number
+            for number, line in enumerate(lines)
+            if line[10:22].strip() == word and text in " ".join(lines[number : number + 3])
+        ]
+        assert found, (word, text)
+        at.append(found[-1] if word in ("ISR", "verdict") else found[-1 if word == "starts" else 0])
+    assert at[0] < min(at[1:])
+    assert max(at) == at[-1]
 
 
 def test_a_cluster_that_does_not_recover_breaks_liveness(monkeypatch):
     monkeypatch.setattr("kraft.chaos.faults.context.FaultContext.revive", lambda context, node_id: None)
     scenario = dataclasses.replace(QUIET, seconds=2.0, faults=(FaultSpec("kill", 0.5, 0),))
-    outcome = run_isolated(lambda: run(scenario))
+
+    def told():
+        story = io.StringIO()
+        return run(scenario, story=story), story.getvalue()
+
+    outcome, story = run_isolated(told)
+    assert "  ANOMALY     liveness: " in story
+    assert story.endswith("verdict     violated: liveness\n")
     assert [violation.oracle for violation in outcome.violations] == ["liveness"]
     assert "is not running" in outcome.violations[0].text
 

@@ -9,6 +9,8 @@ from kraft.chaos.scenario import FaultSpec
 
 LONGEST_S = 25.0
 """Longer than any fault with the start after it."""
+OF_A_MOMENT = {"bit-rot", "clock-jump", "reset"}
+"""What they leave stays, or is for others to mend."""
 
 
 def test_names_and_lines_for_people():
@@ -20,9 +22,13 @@ def test_names_and_lines_for_people():
 
 
 def test_it_happens_and_ends_by_itself(world, name):
+    told = {False: [], True: []}
+    world.context.heard.append(lambda struck, is_over: told[is_over].append((struck.number, struck.name)))
     world.strike_until_it_happens(name)
     world.simulation.run_for(LONGEST_S)
     assert world.armed() == []
+    assert told[False] == [(number, name) for number in range(1, world.count(name) + 1)]
+    assert sorted(told[True]) == ([] if name in OF_A_MOMENT else told[False])
     answered = world.cluster.answered
     world.simulation.run_for(1.0)
     assert world.cluster.answered > answered + 15
