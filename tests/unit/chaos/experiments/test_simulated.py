@@ -33,7 +33,7 @@ METHOD: Final = (
     "{fault: power-loss, target: random node, at: 8s, for: 1s}",
     "{fault: failing-disk, target: follower of orders-0, at: 10s, for: 1s}",
 )
-"""The faults that no experiment of the library has."""
+"""Faults in short forms, which overlap."""
 
 
 def played(one: Experiment, seed: int = 1) -> Evidence:
