@@ -216,6 +216,14 @@ class Experiment:
     text: str
     """The file itself."""
 
+    def may_expire(self, topic: str) -> bool:
+        """Whether the file has retention delete records of a topic; by default it does not within a run."""
+        configs = {**self.cluster.settings}
+        for one in self.cluster.topics:
+            if one.name == topic:
+                configs.update(one.configs)
+        return any("retention" in key for key in configs)
+
 
 # -- the schema
 

@@ -29,6 +29,13 @@ from kraft.protocol.schema import Message
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest
 from kraft.protocol.schemas.cluster import DescribeTopicPartitionsRequest, TopicRequest
 from kraft.protocol.schemas.find_coordinator import CoordinatorType, FindCoordinatorRequest
+from kraft.protocol.schemas.offsets import (
+    DEBUGGING_REPLICA_ID,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from kraft.runtime.free_ports import free_port_range, free_ports
 from kraft.user_error import UserError
 
@@ -36,6 +43,7 @@ QUESTION_S: Final = 1.0
 POLL_S: Final = 0.05
 DESCRIBE_VERSION: Final = 0
 FIND_COORDINATOR_VERSION: Final = 4
+LIST_OFFSETS_VERSION: Final = 5
 NO_NODE: Final = -1
 
 
@@ -243,6 +251,23 @@ class ChaosCluster:
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         """By name. Raises NoAnswerError if no node tells."""
         return {topic.name: topic.topic_id for topic in self._topics(topics).topics}
+
+    def leader_end(self, topic: str, partition: int) -> int | None:
+        """Where the log of a partition's leader ends, which may be behind its high watermark; None if nobody tells."""
+        try:
+            view = self.view([topic]).partitions.get((topic, partition))
+            if view is None or view.leader == NO_NODE:
+                return None
+            wanted = ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)
+            request = ListOffsetsRequest(
+                replica_id=DEBUGGING_REPLICA_ID,
+                topics=[ListOffsetsTopic(name=topic, partitions=[wanted])],
+            )
+            answer = ask(self.local.node(view.leader).client_port, request, LIST_OFFSETS_VERSION, QUESTION_S)
+        except NoAnswerError:
+            return None
+        told = answer.topics[0].partitions[0]
+        return int(told.offset) if told.error_code == ErrorCode.NONE else None
 
     def _coordinators(self, kind: CoordinatorType, keys: Iterable[str]) -> dict[str, int]:
         found = {key: self.coordinator(kind, key) for key in keys}
