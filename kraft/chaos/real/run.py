@@ -176,6 +176,8 @@ class _Run:
         self._clients = clients = Clients(
             self._experiment, self._cluster.bootstrap, recorder, self._seed, self._folder, helpers
         )
+        if any(one.kind == "slow-consumer" for one in self._experiment.workload):
+            self._say("a backlog is written")
         clients.prepare()
         self._watch = watch = ClusterWatch(self._cluster, recorder.now)
         self._method = method = Method(
@@ -193,7 +195,7 @@ class _Run:
         self._ended_s = recorder.now()
         found = self._close_books(recorder, clients, watch)
         recorder.finish()
-        return self._evidence(recorder, method, watch, found)
+        return self._evidence(recorder, clients, method, watch, found)
 
     # -- before
 
@@ -323,7 +325,9 @@ class _Run:
 
     # -- evidence
 
-    def _evidence(self, recorder: Recorder, method: Method, watch: ClusterWatch, found: Findings) -> Evidence:
+    def _evidence(
+        self, recorder: Recorder, clients: Clients, method: Method, watch: ClusterWatch, found: Findings
+    ) -> Evidence:
         faults = tuple(_checked(one, self._experiment, found.journal) for one in method.evidence())
         history = recorder.history
         judged = judge_histories(self._experiment, recorder, faults, found)
@@ -352,7 +356,7 @@ class _Run:
             anomalies=tuple(anomalies),
             excused=judged.excused,
             checker_undecided=judged.undecided,
-            counts=counts_of(history),
+            counts={**counts_of(history), **clients.counts(), "memory_mb": watch.memory_mb},
             final_reads=found.final_reads,
             replicas=found.replicas,
             starvation=self._starvation.result(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -87,10 +88,18 @@ class Clients:
                 yield SlowConsumer(name, bootstrap, recorder, spec, crowd_topic(spec.topic))
 
     def prepare(self) -> None:
-        """What must be there before the workload begins: backlogs. Raises RuntimeError."""
+        """What must be there before the workload begins: backlogs. Raises UserError."""
         for client in self._threads:
             if isinstance(client, SlowConsumer):
                 client.prepare()
+
+    def counts(self) -> dict[str, int]:
+        """What those did who are a burden and no witnesses."""
+        counts: Counter[str] = Counter()
+        for client in self._threads:
+            if isinstance(client, ConnectionStorm | SlowConsumer):
+                counts.update(client.counts())
+        return dict(counts)
 
     def start(self, seconds: float) -> None:
         """They go on for about so long."""
