@@ -84,10 +84,10 @@ def run(
         except UnitError as error:
             fail(f"--backlog: {error}", EXIT_USAGE)
     folder = RUNS / f"{experiment.name}-{world}-{seed}" if out is None else out
-    _make(folder)
+    make_folder(folder)
     console.print(f"[dim]{experiment.name} on {world}, seed {seed}, {experiment.duration_s:g} s …[/dim]")
     with ends_like_ctrl_c():
-        evidence = play_on(world, experiment, seed, folder, _say)
+        evidence = play_on(world, experiment, seed, folder, say)
     options = ["--backend", world, "--seed", str(seed), *(["--duration", duration] if duration else [])]
     options += ["--backlog", backlog] if backlog else []
     done = Run(
@@ -104,7 +104,7 @@ def run(
     raise typer.Exit(exit_code(done))
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     console.print(text, style="dim", markup=False)
 
 
@@ -291,7 +291,7 @@ def _expectation(experiment: Experiment) -> str:
     return "held" if expect.verdict == "held" else f"violated: {', '.join(sorted(expect.anomalies))}"
 
 
-def _make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
