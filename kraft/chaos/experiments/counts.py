@@ -10,6 +10,8 @@
     elections, unclean_elections      new leaders, by the metadata journal
     controllers                       controllers that became active after the first
     unavailable_ms                    the longest wait for an acknowledgement (`measures`)
+    assignments, commits, offsets_told    of groups (real nodes): answers that were judged
+    transactions_committed, transactions_aborted   as their clients were told (real nodes)
     connections, connections_unanswered   of a storm: those on which a broker answered, and the others
     backlog_bytes, backlog_read_bytes     what was written before the workload for a slow consumer, and what it read
     memory_mb                         the most memory that a node's process had, looked at now and then (real nodes)

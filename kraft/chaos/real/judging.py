@@ -3,6 +3,7 @@ without which nothing is excused. Called by `kraft.chaos.real.run` when the node
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -26,6 +27,7 @@ from kraft.chaos.real.coordinators import UnreadableLogError, changes_of, commit
 from kraft.chaos.real.journal import DiskLoss, has_change, is_explained
 from kraft.chaos.real.workload.consumers import FINAL_MEMBER
 from kraft.chaos.real.workload.recorder import Recorder
+from kraft.chaos.transaction_history import TransactionEnd
 from quorum.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 JOURNAL_SLACK_S: Final = 1.0
@@ -56,6 +58,8 @@ class Judged:
     excused: tuple[str, ...]
     undecided: str
     """Why the histories prove nothing; "" if they do."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What groups and transactions gave to judge."""
 
 
 def judge_histories(
@@ -78,7 +82,10 @@ def judge_histories(
         anomalies += told.anomalies
         excused += told.excused
         undecided += reasons
-    return Judged(tuple(anomalies), tuple(excused), "; ".join(reason for reason in undecided if reason))
+    counts = {**_group_counts(recorder), **_transaction_counts(recorder)}
+    return Judged(
+        tuple(anomalies), tuple(excused), "; ".join(reason for reason in undecided if reason), counts
+    )
 
 
 class _Excuse:
@@ -162,7 +169,23 @@ class _Excuse:
         return any(is_explained(journal, self._losses, name, at_s) for at_s in times)
 
 
+def _transaction_counts(recorder: Recorder) -> dict[str, int]:
+    ends = Counter(one.end for one in recorder.transactions.transactions)
+    names = {"committed": TransactionEnd.COMMITTED, "aborted": TransactionEnd.ABORTED}
+    return {f"transactions_{name}": ends[end] for name, end in names.items()} if ends else {}
+
+
 # -- groups
+
+
+def _group_counts(recorder: Recorder) -> dict[str, int]:
+    done = Counter(one.action for one in recorder.groups.operations if one.status is OperationStatus.OK)
+    names = {
+        "assignments": GroupAction.ASSIGNED,
+        "commits": GroupAction.COMMIT,
+        "offsets_told": GroupAction.FETCH,
+    }
+    return {name: done[action] for name, action in names.items()} if done else {}
 
 
 def _unjudged(group: str, recorder: Recorder) -> str:
@@ -189,12 +212,12 @@ def _judge_groups(
     reasons = []
     for group in sorted({one.sender.group for one in history.operations}):
         changes = changes_of(journal, CONSUMER_OFFSETS, group)
-        leader = changes[-1].leader if changes else -1
-        if leader not in found.data_dirs:
+        last = next((one for one in reversed(changes) if one.leader in found.data_dirs), None)
+        if last is None:
             reasons.append(f"nobody knows who coordinated group {group} at the end")
             continue
         try:
-            folder = found.data_dirs[leader] / f"{CONSUMER_OFFSETS}-{changes[-1].partition}"
+            folder = found.data_dirs[last.leader] / f"{CONSUMER_OFFSETS}-{last.partition}"
             places.update(commit_places(folder))
         except UnreadableLogError as error:
             reasons.append(f"the commits of group {group} cannot be read: {error}")

@@ -356,7 +356,12 @@ class _Run:
             anomalies=tuple(anomalies),
             excused=judged.excused,
             checker_undecided=judged.undecided,
-            counts={**counts_of(history), **clients.counts(), "memory_mb": watch.memory_mb},
+            counts={
+                **counts_of(history),
+                **judged.counts,
+                **clients.counts(),
+                "memory_mb": watch.memory_mb,
+            },
             final_reads=found.final_reads,
             replicas=found.replicas,
             starvation=self._starvation.result(),

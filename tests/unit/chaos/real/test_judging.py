@@ -32,9 +32,13 @@ def change(at_s: float, leader: int, epoch: int, topic: str = "orders") -> Metad
 
 JOURNAL = Journal(
     (change(-3.0, 1, 0), change(ELECTED_S, 2, 1)),
-    internal=(change(-2.0, 1, 0, OFFSETS), change(ELECTED_S, 2, 1, OFFSETS)),
+    internal=(
+        change(-2.0, 1, 0, OFFSETS),
+        change(ELECTED_S, 2, 1, OFFSETS),
+        change(40.0, -1, 2, OFFSETS),
+    ),
 )
-"""Node 1, which led everything, was killed at 7 s; node 2 was elected."""
+"""Node 1, which led everything, was killed at 7 s; node 2 was elected; at the end all nodes were stopped."""
 
 
 @pytest.fixture
