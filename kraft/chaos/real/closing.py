@@ -128,9 +128,10 @@ def _differs_at(one: tuple[tuple[int, ...], ...], other: tuple[tuple[int, ...], 
 
 
 def _copy(folder: Path, end: int) -> _Copy:
-    """A replica's batches that begin below `end`."""
+    """A replica's batches that begin below `end`. No checksum covers a base offset: one that does not fit those around
+    it is damage."""
     batches: list[tuple[int, ...]] = []
-    disk = ReadOnlyDisk()
+    next_offset, disk = 0, ReadOnlyDisk()
     for path in sorted(folder.glob("*.log")):
         try:
             with closing(disk.open(str(path))) as file:
@@ -140,8 +141,15 @@ def _copy(folder: Path, end: int) -> _Copy:
                             tuple(batches), f"{folder.name}/{path.name}, byte {one.position}: {one.reason}"
                         )
                     header = one.header
+                    if header.base_offset < next_offset:
+                        return _Copy(
+                            tuple(batches),
+                            f"{folder.name}/{path.name}, byte {one.position}: offset {header.base_offset} is behind"
+                            f" {next_offset}",
+                        )
+                    next_offset = header.next_offset
                     if header.base_offset >= end:
-                        return _Copy(tuple(batches))
+                        continue
                     batches.append(
                         (
                             header.base_offset,

@@ -82,6 +82,15 @@ def test_what_is_before_the_log_start_is_not_compared(tmp_path: Path) -> None:
     assert (found.equal, found.problem) == (True, "")
 
 
+def test_an_offset_that_does_not_fit_is_damage(tmp_path: Path) -> None:
+    """No checksum covers it."""
+    rotted = batch(1 << 40, b"b")
+    dirs = folders(tmp_path, node_1=[A + B + C], node_2=[A + rotted + C])
+    (found,) = compare(dirs, {NAME: (1, 2)}, {NAME: (0, 3)})
+    assert (found.equal, found.compared) == (True, (1,))
+    assert f"byte {len(A + rotted)}: offset 2 is behind {(1 << 40) + 1}" in found.problem
+
+
 def test_without_an_end_nothing_can_be_told(tmp_path: Path) -> None:
     (found,) = compare(folders(tmp_path, node_1=[A]), {NAME: (1,)}, {})
     assert found.equal is None
