@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from kraft.cli.chaos.comparison import compare
 from kraft.cli.chaos.display import (
     CampaignDisplay,
     print_tally,
@@ -57,6 +58,7 @@ app = typer.Typer(help="Whole clusters under deterministic simulation: one seed 
 app.command()(quorum)
 app.command()(replay)
 app.command("run")(run_experiment)
+app.command()(compare)
 app.command("list")(list_experiments)
 app.command()(explain)
 
