@@ -52,6 +52,12 @@ IMPATIENT: Final = {
 BY_NAME: Final = {"subscribe": "odd"}
 
 
+STREAMS_DIFFER: Final = {
+    "assign, an unknown partition": "ours refuses it, as both do in a batch: its records would be missing",
+}
+"""By the name of a case that is equal as a batch."""
+
+
 class Case(NamedTuple):
     """Options for both formats; `differs` says why the two do not say the same."""
 
@@ -189,7 +195,7 @@ def cases() -> list[Case]:
         *both,
         *_batches(),
         *_of_the_client(),
-        *(case._replace(stream=True) for case in both),
+        *(case._replace(stream=True, differs=STREAMS_DIFFER.get(case.name, case.differs)) for case in both),
         *_streams(),
     ]
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kraft.ingest.model import IngestError
 from kraft.ingest.table_columns import DATE, HOUR, column_name, own_columns, own_names
@@ -135,6 +134,8 @@ def fits_folder(text: str) -> bool:
 def _with_empty_as_null(keys: pa.Array) -> pa.Array:
     if not pa.types.is_string(keys.type):
         return keys
+    import pyarrow.compute as pc  # a run without news does without
+
     return pc.if_else(pc.equal(keys, ""), pa.scalar(None, keys.type), keys)
 
 
