@@ -27,7 +27,7 @@ def test_seeds_that_once_failed(seed):
     held(play(seed))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_many_seeds_hold_and_their_faults_strike():
     """`scripts/test chaos` goes on after them."""
     tally = run_campaign(QuorumPlan(range(1, 101)), jobs=2)
