@@ -22,7 +22,7 @@ from kraft.chaos.workload.reader import BEHIND_THE_END, OUT_OF_RANGE_NEARER
 from tests.chaos.mutations.scenarios import ROT
 from tests.chaos.mutations.scenarios_of_readers import MADE_ANEW
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(900)
 
 CORPUS = Path(__file__).parent / "corpus"
 SECONDS, LONGER_S = 12.0, 25.0

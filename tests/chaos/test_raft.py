@@ -23,7 +23,7 @@ def test_seeds_that_once_failed(seed):
     held(run(scenario_of(seed)))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_many_seeds_hold_and_their_faults_strike():
     """`scripts/test chaos` goes on after them."""
     asked = asked_of_quorums(None)

@@ -20,7 +20,7 @@ from kraft.protocol.errors import ErrorCode
 from tests.support.node_processes import NodeProcesses, until
 from tests.support.real_clients import QUIET
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Refused(Exception):

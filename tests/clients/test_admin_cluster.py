@@ -44,7 +44,7 @@ with warnings.catch_warnings():
         NoReassignmentInProgressError,
     )
 
-WAIT_S = 20
+WAIT_S = 60
 TOPIC, BROKER, GROUP = ConfigResource.Type.TOPIC, ConfigResource.Type.BROKER, ConfigResource.Type.GROUP
 SET, DELETE, APPEND = AlterConfigOpType.SET, AlterConfigOpType.DELETE, AlterConfigOpType.APPEND
 ELR = "eligible.leader.replicas.version"

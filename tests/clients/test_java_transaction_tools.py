@@ -25,7 +25,7 @@ TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 LOG_FORMATTER = "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter"
 INIT_VERSION = 4
-QUIET_MS = 5_000
+QUIET_MS = 10_000
 
 pytestmark = pytest.mark.timeout(DOWNLOAD_S + 2 * RUN_S)
 

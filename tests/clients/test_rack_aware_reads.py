@@ -46,7 +46,7 @@ class RackedNodes(NodeProcesses):
     def _bytes_out(self, node_id: int) -> int:
         if self.local.pid(node_id) is None:
             return 0
-        connection = http.client.HTTPConnection("127.0.0.1", self.local.node(node_id).http_port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.local.node(node_id).http_port, timeout=60)
         with contextlib.closing(connection):
             connection.request("GET", "/metrics")
             text = connection.getresponse().read().decode()

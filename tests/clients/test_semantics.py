@@ -27,7 +27,7 @@ def name_of(client: Client) -> str:
 
 def end_offset(cluster: NodeProcesses, topic: str, partition: int = 0) -> int:
     wanted = TopicPartition(topic, partition)
-    result = cluster.admin.list_offsets({wanted: OffsetSpec.latest()})[wanted].result(20)
+    result = cluster.admin.list_offsets({wanted: OffsetSpec.latest()})[wanted].result(60)
     return int(result.offset)
 
 
@@ -90,7 +90,7 @@ def timed_topic(cluster: NodeProcesses) -> str:
     for number in range(TIMED):
         producer.produce(topic, VALUES[number], partition=0, timestamp=FIRST_MS + number * STEP_MS)
         if number % 10 == 9:
-            producer.flush(20)
+            producer.flush(60)
     return topic
 
 
@@ -180,15 +180,15 @@ def test_the_offset_of_the_latest_timestamp(cluster: NodeProcesses) -> None:
     """It need not be the last record's."""
     topic = cluster.create_topic("max-timestamp")
     key = TopicPartition(topic, 0)
-    empty = cluster.admin.list_offsets({key: OffsetSpec.max_timestamp()})[key].result(20)
+    empty = cluster.admin.list_offsets({key: OffsetSpec.max_timestamp()})[key].result(60)
     assert (empty.offset, empty.timestamp) == (-1, -1)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, **QUIET})
     for number, timestamp in enumerate((5, 9, 7, 9, 6)):
         producer.produce(topic, b"%d" % number, partition=0, timestamp=FIRST_MS + timestamp)
         if number in (0, 2):
-            producer.flush(20)
-    producer.flush(20)
-    found = cluster.admin.list_offsets({key: OffsetSpec.max_timestamp()})[key].result(20)
+            producer.flush(60)
+    producer.flush(60)
+    found = cluster.admin.list_offsets({key: OffsetSpec.max_timestamp()})[key].result(60)
     assert (found.offset, found.timestamp) == (1, FIRST_MS + 9)
 
 
@@ -201,14 +201,14 @@ def test_log_append_time(cluster: NodeProcesses) -> None:
     producer.produce(
         topic, b"x", timestamp=1000, on_delivery=lambda _, message: stamps.append(message.timestamp())
     )
-    producer.flush(20)
+    producer.flush(60)
     after_ms = int(time.time() * 1000)
     ((kind, stamp),) = stamps
     assert kind == 2, "log append time"
     assert before_ms <= stamp <= after_ms
     consumer = confluent_consumer(cluster.bootstrap, **{"check.crcs": True})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    (message,) = consumer.consume(1, 20)
+    (message,) = consumer.consume(1, 60)
     consumer.close()
     assert message.error() is None
     assert message.timestamp() == (2, stamp)
@@ -222,7 +222,7 @@ def test_starting_at_the_end_sees_only_what_comes_later(cluster: NodeProcesses, 
         consumer.assign([TopicPartition(topic, 0, end_offset(cluster, topic))])
         assert consumer.consume(1, 0.5) == []
         CLIENTS[0].produce(cluster.bootstrap, topic, {0: [b"later"]})
-        (message,) = consumer.consume(1, 20)
+        (message,) = consumer.consume(1, 60)
         assert (message.value(), message.offset()) == (b"later", 10)
     finally:
         consumer.close()
@@ -245,9 +245,9 @@ def test_an_offset_out_of_range(cluster: NodeProcesses, timed_topic: str) -> Non
     try:
         for consumer in (strict, lenient):
             consumer.assign([TopicPartition(timed_topic, 0, TIMED + 1000)])
-        (error,) = strict.consume(1, 20)
+        (error,) = strict.consume(1, 60)
         assert error.error() is not None
-        (first,) = lenient.consume(1, 20)
+        (first,) = lenient.consume(1, 60)
         assert (first.offset(), first.value()) == (0, VALUES[0])
     finally:
         strict.close()
@@ -269,6 +269,6 @@ def test_asking_alone_creates_nothing(cluster: NodeProcesses) -> None:
     """Admin clients and consumers that forbid it leave no topic behind."""
     topic = f"never-made-{uuid.uuid4().hex[:8]}"
     consumer = confluent_consumer(cluster.bootstrap)
-    assert consumer.list_topics(topic, timeout=20).topics[topic].error is not None
+    assert consumer.list_topics(topic, timeout=60).topics[topic].error is not None
     consumer.close()
-    assert topic not in cluster.admin.list_topics(timeout=20).topics
+    assert topic not in cluster.admin.list_topics(timeout=60).topics

@@ -161,7 +161,7 @@ def test_a_broker_with_a_folder_of_another_cluster(node: NodeFiles, cluster: Nod
         controller_listener_secret=spec.secret,
     )
     assert_sentence(kraft("server", node.config), node.cluster_id, spec.cluster_id)
-    assert len(cluster.admin.describe_cluster().result(20).nodes) == len(spec.nodes)
+    assert len(cluster.admin.describe_cluster().result(60).nodes) == len(spec.nodes)
 
 
 @pytest.mark.parametrize("which", ["client", "controller", "http"])

@@ -40,8 +40,8 @@ def produce(running: ThreadedCluster, topic: str, records: list[tuple[bytes, byt
     for number, (key, value) in enumerate(records):
         producer.produce(topic, value, key, partition=0, on_delivery=on_delivery)
         if number % 20 == 19:
-            producer.flush(20)
-    assert producer.flush(20) == 0
+            producer.flush(60)
+    assert producer.flush(60) == 0
     assert failures == []
 
 
@@ -49,7 +49,7 @@ def read_all(running: ThreadedCluster, topic: str) -> list[tuple[int, bytes, byt
     """Every record of the partition: offset, key, value."""
     consumer = confluent_consumer(running.bootstrap, **{"enable.partition.eof": True})
     try:
-        _, end = consumer.get_watermark_offsets(ClientPartition(topic, 0), timeout=20)
+        _, end = consumer.get_watermark_offsets(ClientPartition(topic, 0), timeout=60)
         consumer.assign([ClientPartition(topic, 0, 0)])
         found: list[tuple[int, bytes, bytes | None]] = []
         while True:

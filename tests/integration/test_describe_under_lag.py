@@ -54,7 +54,7 @@ def throttle(running: ThreadedCluster, topic: str, broker: int) -> None:
     ):
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(kind, name, incremental_configs=[entry])
-        running.admin.incremental_alter_configs([resource])[resource].result(20)
+        running.admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def test_a_follower_that_lags(

@@ -117,7 +117,7 @@ def test_a_group_whose_next_records_were_deleted(running: ThreadedCluster) -> No
         produce(running, topic, number, 5 * AGE_S, 3 * AGE_S, AGE_S)
     running.admin.delete_records([TopicPartition(topic, number, 2) for number in (0, 1)])[
         TopicPartition(topic, 0, 2)
-    ].result(20)
+    ].result(60)
     commit(running, "late", TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 0))
     here = coordinator(running, "late")
     found = wait_for(running, here, "late", lag={0: 3, 1: 3})

@@ -96,7 +96,7 @@ def test_reads_go_to_the_replica_of_the_rack(running: ThreadedCluster, rack: str
 
 def test_the_brokers_tell_their_racks(running: ThreadedCluster) -> None:
     admin = AdminClient({"bootstrap.servers": running.bootstrap, **QUIET})
-    nodes = admin.describe_cluster().result(20).nodes
+    nodes = admin.describe_cluster().result(60).nodes
     assert {node.id: node.rack for node in nodes} == RACKS
 
 

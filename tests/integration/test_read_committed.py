@@ -138,7 +138,7 @@ class Writer:
 def end_offset(running: ThreadedCluster, topic: str, level: str) -> int:
     consumer = confluent_consumer(running.bootstrap, **{"isolation.level": level})
     try:
-        return int(consumer.get_watermark_offsets(ClientPartition(topic, 0), timeout=20)[1])
+        return int(consumer.get_watermark_offsets(ClientPartition(topic, 0), timeout=60)[1])
     finally:
         consumer.close()
 

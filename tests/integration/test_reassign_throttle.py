@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kraft.cli.app import run
-from tests.support.node_processes import until
+from tests.support.node_processes import metadata, until
 from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -56,7 +56,7 @@ def configs(
     running: ThreadedCluster, kind: ResourceType, name: str, keys: tuple[str, str]
 ) -> tuple[str | None, str | None]:
     resource = ConfigResource(kind, name)
-    entries: Any = running.admin.describe_configs([resource])[resource].result(20)
+    entries: Any = running.admin.describe_configs([resource])[resource].result(60)
     return entries[keys[0]].value, entries[keys[1]].value
 
 
@@ -123,7 +123,7 @@ def test_a_topic_may_be_throttled_as_a_whole(running: ThreadedCluster, reassign:
     for key in REPLICAS:
         entry = ConfigEntry(key, "*", incremental_operation=AlterConfigOpType.SET)
         resource.add_incremental_config(entry)
-    running.admin.incremental_alter_configs([resource])[resource].result(20)
+    running.admin.incremental_alter_configs([resource])[resource].result(60)
     begun = reassign("start", topic, "--to", f"{there}", "--throttle", "1")
     assert (begun.exit_code, begun.stdout) == (0, f"{topic}-0 begun\n"), begun.stderr
     assert configs(running, ResourceType.TOPIC, topic, REPLICAS) == ("*", "*")
@@ -178,7 +178,7 @@ def test_who_waits_hears_that_another_target_took_its_place(
 def test_who_waits_hears_that_the_topic_is_gone(running: ThreadedCluster, reassign: Reassign) -> None:
     topic, _, there, _ = filled_topic(running)
     with waiting(running, topic, "--to", f"{there}", "--throttle", "1") as process:
-        running.admin.delete_topics([topic])[topic].result(20)
+        running.admin.delete_topics([topic])[topic].result(60)
         exit_code, error, _ = ended(process)
     assert (exit_code, error) == (1, "UNKNOWN_TOPIC_OR_PARTITION")
     assert reassign("verify").exit_code == 0
@@ -229,7 +229,7 @@ def test_a_broker_that_is_away_can_be_replaced_within_a_limit(
     assert f"have no limit when they come back: {away};" in moved.stderr
     running.start(away)
     # Until its next look at the metadata, the client does not know where to send what is meant for it.
-    until(lambda: away in running.admin.list_topics(timeout=10).brokers, "the client knows it again")
+    until(lambda: away in metadata(running.admin).brokers, "the client knows it again")
     assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
 
 
@@ -258,7 +258,7 @@ def test_a_broker_that_is_away_keeps_its_throttle_and_is_named(
     back = json.loads(reassign("verify", "--json").stdout)
     assert back["throttles_removed"] == {"brokers": [here], "topics": []}
     assert back["brokers_away"] == []
-    until(lambda: here in running.admin.list_topics(timeout=10).brokers, "the client knows it again")
+    until(lambda: here in metadata(running.admin).brokers, "the client knows it again")
     assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
 
 

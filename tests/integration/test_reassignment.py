@@ -90,7 +90,7 @@ def test_a_broker_that_was_away_deletes_what_moved_meanwhile(
 
     until(reassigned, "the reassignment is accepted")
     wait_moved(five_nodes, topic, new)
-    five_nodes.admin.delete_topics([doomed])[doomed].result(20)
+    five_nodes.admin.delete_topics([doomed])[doomed].result(60)
     assert folders(five_nodes, topic)[away] == [f"{topic}-0"]
     five_nodes.start(away)
     wait_only_on(five_nodes, topic, new)

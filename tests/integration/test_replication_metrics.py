@@ -114,7 +114,7 @@ def test_a_partition_without_a_leader(running: ThreadedCluster) -> None:
     after = elections(running)
     assert after["elr"] == before["elr"] + 1
     assert after["last_known_leader"] == before["last_known_leader"]
-    running.admin.delete_topics([topic])[topic].result(20)
+    running.admin.delete_topics([topic])[topic].result(60)
 
 
 def test_leaderships_are_given_back(running: ThreadedCluster) -> None:
@@ -127,7 +127,7 @@ def test_leaderships_are_given_back(running: ThreadedCluster) -> None:
     imbalance = f"{CONTROLLER}kafkacontroller_preferredreplicaimbalancecount"
     assert scrape(running, controller(running))[imbalance] >= 1
     before = elections(running)
-    running.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(20)
+    running.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(60)
     until(lambda: running.leader(topic) == preferred, "the preferred replica leads")
     assert elections(running)["preferred"] == before["preferred"] + 1
 
@@ -143,7 +143,7 @@ def set_configs(running: ThreadedCluster, kind: ResourceType, name: str, **confi
         for key, value in configs.items()
     ]
     resource = ConfigResource(kind, name, incremental_configs=entries)
-    running.admin.incremental_alter_configs([resource])[resource].result(20)
+    running.admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def log_end(running: ThreadedCluster, node_id: int, topic: str) -> int:
@@ -169,7 +169,7 @@ def test_an_unclean_election_and_what_it_costs(running: ThreadedCluster) -> None
     running.kill(leader)
     until(lambda: running.partitions(topic)[0].leader == -1, "nobody leads")
     before = elections(running)
-    running.admin.elect_leaders(ElectionType.UNCLEAN, [TopicPartition(topic, 0)]).result(20)
+    running.admin.elect_leaders(ElectionType.UNCLEAN, [TopicPartition(topic, 0)]).result(60)
     assert running.leader(topic) == follower
     after = elections(running)
     assert {kind for kind in after if after[kind] > before[kind]} == {"unclean"}

@@ -122,17 +122,7 @@ class NodeProcesses:
         return dict(self._topics(topic)[topic].partitions)
 
     def _topics(self, *named: str) -> dict[str, Any]:
-        """What Metadata says. librdkafka keeps a question for a node that has just died: others are asked anew."""
-
-        def ask() -> dict[str, Any] | None:
-            try:
-                return dict(self.admin.list_topics(*named, timeout=ATTEMPT_S).topics)
-            except KafkaException as error:
-                if error.args[0].code() not in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
-                    raise
-                return None
-
-        return dict(until(ask, "a broker tells of its topics"))
+        return dict(metadata(self.admin, *named).topics)
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The partition's leader; waits while there is none."""
@@ -179,6 +169,20 @@ class NodeProcesses:
         return [
             header for file in sorted(folder.glob("*.log")) for _, header in iter_batches(file.read_bytes())
         ]
+
+
+def metadata(admin: AdminClient, *topic: str) -> Any:
+    """What Metadata says. librdkafka keeps a question for a node that has just died: others are asked anew."""
+
+    def ask() -> Any:
+        try:
+            return admin.list_topics(*topic, timeout=ATTEMPT_S)
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
+                raise
+            return None
+
+    return until(ask, "a broker tells of the cluster")
 
 
 def created(admin: AdminClient, wanted: Callable[[], NewTopic]) -> str:

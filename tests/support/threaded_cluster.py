@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.testing import Cluster, cluster
-from tests.support.node_processes import created, until
+from tests.support.node_processes import created, metadata, until
 from tests.support.real_clients import QUIET
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class ThreadedCluster:
 
     def partitions(self, topic: str) -> dict[int, Any]:
         """Partition → what Metadata says of it."""
-        return dict(self.admin.list_topics(topic, timeout=CALL_S).topics[topic].partitions)
+        return dict(metadata(self.admin, topic).topics[topic].partitions)
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The partition's leader; waits while there is none."""
