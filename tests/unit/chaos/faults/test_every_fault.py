@@ -108,8 +108,7 @@ def test_each_draws_from_its_own_stream(build):
     def story(other: str) -> str:
         world = build()
         texts: list[str] = []
-        happened = world.context.happened
-        world.context.happened = lambda name, text: (texts.append(text), happened(name, text))
+        world.context.heard.append(lambda struck, is_over: None if is_over else texts.append(struck.text))
         strike(world.context, FaultSpec(other, 0.0, 1))
         strike(world.context, FaultSpec("clock-jump", 0.0, 2))
         return texts[-1]

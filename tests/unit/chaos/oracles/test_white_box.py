@@ -102,8 +102,8 @@ def test_the_product_is_as_it_was_when_the_run_is_over() -> None:
 
 
 def test_what_is_answered_in_another_leader_epoch_is_seen() -> None:
-    verdicts = Verdicts(Simulation(1, trace=False).scheduler)
-    simulation = verdicts.simulation
+    simulation = Simulation(1, trace=False)
+    verdicts = Verdicts(simulation.scheduler)
     white_box = WhiteBox(SimulatedCluster(simulation, [NodeSpec(1)]), verdicts)
     replica = SimpleNamespace(leader_epoch=4, topic_partition="orders-0")
     asked = []
