@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.machine import facts
+from kraft.chaos.outcome import Outcome
 from kraft.chaos.pool import IsolatedRunError, run_isolated
-from kraft.chaos.run import Outcome, run
+from kraft.chaos.run import run
 from kraft.chaos.scenario import NodeSpec, Scenario, TopicSpec, WorkloadSpec
 from kraft.chaos.swarm import DEFAULT_SECONDS, scenario_of
 

@@ -319,6 +319,22 @@ def _check_together(config: ServerConfig) -> None:
             + CONFIG_KEYS["ssl.keystore.location"].doc
         )
     _check_controller_security(config)
+    _check_chaos(config)
+
+
+def _check_chaos(config: ServerConfig) -> None:
+    """Nobody injects faults into a node by one forgotten line."""
+    is_enabled, file = config.get("chaos.enable"), config.get("chaos.faults.file")
+    if file is not None and not is_enabled:
+        raise ConfigError(
+            f"chaos.faults.file={file} has faults injected into this node, which it refuses without chaos.enable=true;"
+            " take the line out, unless this is an experiment"
+        )
+    if is_enabled and file is None:
+        raise ConfigError(
+            "chaos.enable=true lets faults be injected into this node, and chaos.faults.file does not say through which"
+            " file; take the line out, unless this is an experiment: `kraft chaos run` sets both"
+        )
 
 
 def is_unauthenticated(config: ServerConfig) -> bool:

@@ -384,8 +384,20 @@ _KEYS: Final = (
         " (a key of kraft's own).",
     ),
     ConfigKey(
+        "metrics.topics.max", "int", "1000", _integer(0),
+        "Topics that /metrics tells of one by one; the others are summed (a key of kraft's own).",
+    ),
+    ConfigKey(
         "metrics.groups.interval.ms", "int", "30000", _integer(1),
         "How often a broker finds out how far its groups are behind (a key of kraft's own).",
+    ),
+    ConfigKey(
+        "chaos.enable", "boolean", "false", _boolean,
+        "Whether faults of disk and clock can be injected into this node, for experiments (a key of kraft's own).",
+    ),
+    ConfigKey(
+        "chaos.faults.file", "string", None, _string,
+        "The file through which they are, which `kraft chaos run` makes; needs chaos.enable (a key of kraft's own).",
     ),
 )  # fmt: skip
 

@@ -185,6 +185,14 @@ class Partition:
         return leading is not None and leading.is_under_min_isr(self.log.config.min_insync_replicas)
 
     @property
+    def is_at_min_isr(self) -> bool:
+        """One replica less, and acks=all is refused."""
+        leading = self._leading
+        if leading is None or self.is_under_min_isr:
+            return False
+        return len(leading.isr.committed) == leading.effective_min_isr(self.log.config.min_insync_replicas)
+
+    @property
     def is_under_replicated(self) -> bool:
         leading = self._leading
         return leading is not None and len(leading.isr.committed) < len(leading.replicas)

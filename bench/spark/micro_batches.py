@@ -120,9 +120,10 @@ def idle(made: Spark, directory: Path, watch_s: float) -> Idle:
 
 
 def _cpu_percent(watch_s: float) -> tuple[float, float]:
-    """Of a core: the Python processes, the JVM."""
+    """Of a core: the Python processes, the JVM. One that ends meanwhile is left out."""
     watched = processes(os.getpid())
-    jvm_before_s, python_before_s = watched.cpu_s()
+    before = watched.cpu_s()
     time.sleep(watch_s)
-    jvm_s, python_s = watched.cpu_s()
-    return 100 * (python_s - python_before_s) / watch_s, 100 * (jvm_s - jvm_before_s) / watch_s
+    spent = {pid: cpu_s - before[pid] for pid, cpu_s in watched.cpu_s().items() if pid in before}
+    python_s, jvm_s = (sum(spent.get(pid, 0.0) for pid in pids) for pids in (watched.python, watched.jvm))
+    return 100 * python_s / watch_s, 100 * jvm_s / watch_s

@@ -63,8 +63,9 @@ class Processes(NamedTuple):
     jvm: list[int]
     python: list[int]
 
-    def cpu_s(self) -> tuple[float, float]:
-        return cpu_seconds(_alive(self.jvm)), cpu_seconds(_alive(self.python))
+    def cpu_s(self) -> dict[int, float]:
+        """By pid, of those that live."""
+        return {pid: cpu_seconds([pid]) for pid in _alive([*self.jvm, *self.python])}
 
 
 def processes(root: int) -> Processes:

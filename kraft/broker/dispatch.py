@@ -154,8 +154,8 @@ class Dispatcher:
                 result = Deferred(asyncio.ensure_future(result, loop=self._services.loop), as_it_is)
             answer = _framed(result, version, header.correlation_id, times, now_s, self._clock_s)
         times.count += 1
-        times.queue_s += session.now_s - session.arrived_s
-        times.local_s += now_s - session.now_s
+        times.queue.add(session.now_s - session.arrived_s)
+        times.local.add(now_s - session.now_s)
         session.now_s = now_s  # the next request of this turn begins here
         return answer
 
@@ -182,7 +182,7 @@ def _framed(
     def finish(outcome: Any) -> Response | None:
         message = deferred.finish(outcome)
         now_s = clock_s()
-        times.remote_s += now_s - waits_since_s
+        times.remote.add(now_s - waits_since_s)
         if message is None:
             return None
         response = _frame(message, version, correlation_id)

@@ -27,7 +27,7 @@ from kraft.broker.membership.metadata_loader import MetadataLoader
 from kraft.broker.membership.producer_ids import ProducerIds
 from kraft.broker.membership.recently_fenced import RecentlyFenced
 from kraft.broker.membership.topic_creation import TopicCreation
-from kraft.broker.metrics import BrokerMetrics
+from kraft.broker.metrics import BrokerMetrics, TopicsMetrics
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.leader_endpoint import RemoteLeader
 from kraft.broker.replicas.offline_replicas import OfflineReplicas, offline_document
@@ -94,7 +94,7 @@ class BrokerServer:
         self.controller = ControllerClient(ControllerChannel(self._rpc, config.voters, rng))
         self.metadata = MetadataCache()
         self.recently_fenced = RecentlyFenced(lambda: self.replicas.monotonic_ms())
-        self.metrics = BrokerMetrics()
+        self.metrics = BrokerMetrics(TopicsMetrics(config.get("metrics.topics.max")))
         self.request_times = {key: RequestTimes() for key in SUPPORTED}
         self.loader = MetadataLoader(config.node_id, self.controller, rng, halt)
         self._descriptors = DescriptorBudget.within(environment.open_files_limit)
@@ -165,6 +165,7 @@ class BrokerServer:
         self.loader.add_publisher(self.throttles)
         self.loader.add_publisher(self.replicas)
         self.loader.add_publisher(self.health)
+        self.loader.add_publisher(self.metrics.topics)
         self.coordinators.subscribe(self.loader)
 
     # -- life
@@ -250,6 +251,10 @@ class BrokerServer:
     def storage_document(self) -> dict[str, Any]:
         """What of this broker's storage cannot be used, with the reasons, as JSON values."""
         return offline_document(self.logs.failed_directories, self.replicas.offline_partitions)
+
+    def connection_counts(self) -> dict[str, int]:
+        """Open connections by listener."""
+        return {listener.name: listener.connection_count for listener in self._listeners}
 
     def _epoch(self) -> int:
         return UNKNOWN_BROKER_EPOCH if self.lifecycle is None else self.lifecycle.epoch

@@ -2,32 +2,30 @@
 
 A run whose process crashes, sticks or takes too much is an outcome, too: its `error` says how it ended. With a hash
 seed a run gets a fresh interpreter that hashes strings by it; a campaign so checks that a seed is one history in
-every process. The functions that play a scenario are arguments. Called by `kraft chaos simulate`, by
-`kraft.chaos.shrink` and by the tests of the corpus.
+every process. Scenarios are of any kind of cluster (whole ones, the quorum alone); the function that plays them is an
+argument. Called by `kraft chaos simulate` and `quorum`, by `kraft.chaos.shrink` and by the tests of the corpus.
 """
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
+import pickle
 import struct
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Final, Protocol
+from typing import IO, Any, Final, Protocol
 
-from kraft.chaos.pool import TICK_S, Ended, Limits, ProcessPool, in_turn, tallied, write_all
-from kraft.chaos.run import Outcome
-from kraft.chaos.scenario import Scenario
+from kraft.chaos.outcome import Outcome
+from kraft.chaos.pool import TICK_S, Ended, Limits, ProcessPool, in_turn, write_all
 from kraft.chaos.timeline import Timeline
-from kraft.chaos.verdict import Violation
 
-RUN_FAILED = "run-failed"
-"""The oracle named for a run that did not come to its end."""
 CPU_BASE_S, CPU_PER_SECOND = 60, 3
 """CPU seconds per virtual second. A run takes a tenth; one that takes thirty times that is stuck."""
 WALL_PER_CPU = 10
@@ -42,16 +40,43 @@ PART_MAX: Final = 0.99
 _SECONDS: Final = struct.Struct("d")
 
 
+class AnyScenario(Protocol):
+    """What decides a run, whatever the kind of its cluster; a picklable value."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def seconds(self) -> float:
+        """How long faults may strike, in virtual seconds."""
+
+    @property
+    def shape(self) -> str:
+        """Its cluster, in words."""
+
+
 class Run(Protocol):
-    """Plays a scenario in this process: `kraft.chaos.run.run`, or a fake of it under test."""
+    """Plays a scenario in this process: `run` of `kraft.chaos.run` or of `kraft.chaos.quorum.run`, or a fake of them
+    under test."""
 
     def __call__(
         self,
-        scenario: Scenario,
+        scenario: Any,
         *,
+        story: IO[str] | None = None,
         timeline: IO[str] | None = None,
         on_time: Callable[[float], None] = ...,
     ) -> Outcome: ...
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that a run writes, by path; None: not asked for."""
+
+    story: str | None = None
+    """What a person reads."""
+    timeline: str | None = None
+    """Every callback and every byte."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +84,7 @@ class Finished:
     """One run that is over."""
 
     key: int
-    scenario: Scenario
+    scenario: AnyScenario
     outcome: Outcome
     """`cpu_s` and `wall_s` count its whole process."""
 
@@ -103,20 +128,20 @@ class RunPool(ProcessPool):
         self._run = run
         self._limits = limits
         self._is_watched = is_watched
-        self._scenarios: dict[int, Scenario] = {}
+        self._scenarios: dict[int, AnyScenario] = {}
         self._clocks: dict[int, RunClock] = {}
 
     def begin(
-        self, key: int, scenario: Scenario, *, trace: str | None = None, hash_seed: int | None = None
+        self, key: int, scenario: AnyScenario, *, files: Files = Files(), hash_seed: int | None = None
     ) -> None:
-        """Begins a run. `trace`: the file that gets the timeline; `hash_seed`: in a fresh interpreter."""
+        """Begins a run. `hash_seed`: in a fresh interpreter, which writes no files."""
 
         clock = RunClock.new() if self._is_watched else None
 
         def work(descriptor: int) -> None:
             if hash_seed is not None:
                 _become_fresh(self._run, scenario, hash_seed, descriptor, clock)
-            write_all(descriptor, encoded(_played(self._run, scenario, trace, clock)))
+            write_all(descriptor, _played(self._run, scenario, files, clock).encoded())
 
         self._scenarios[key] = scenario
         if clock is not None:
@@ -157,62 +182,38 @@ class RunPool(ProcessPool):
         if ended.failure:
             outcome = Outcome(scenario.seed, error=ended.failure)
         else:
-            outcome = decoded(ended.answer)
+            outcome = Outcome.decoded(ended.answer)
         outcome.cpu_s, outcome.wall_s = ended.cpu_s, ended.wall_s
         return Finished(ended.key, scenario, outcome)
 
 
-def limits_of(scenario: Scenario) -> Limits:
+def limits_of(scenario: AnyScenario) -> Limits:
     """The limits of a run of this length."""
     cpu_s = int(CPU_BASE_S + CPU_PER_SECOND * scenario.seconds)
     return Limits(cpu_s, float(WALL_PER_CPU * cpu_s), MEMORY_MAX_BYTES)
 
 
-def oracles_of(outcome: Outcome) -> list[str]:
-    """The oracles that a run failed, in the order of their first violations."""
-    return [violation.oracle for violation in violations_of(outcome)]
-
-
-def violations_of(outcome: Outcome) -> list[Violation]:
-    """The first violation of each oracle; a run that failed itself is one at step -1."""
-    found = [Violation(RUN_FAILED, -1, -1.0, outcome.error)] if outcome.error else []
-    found += outcome.violations
-    first: dict[str, Violation] = {}
-    for violation in found:
-        first.setdefault(violation.oracle, violation)
-    return list(first.values())
-
-
-def encoded(outcome: Outcome) -> bytes:
-    """One line of JSON; `decoded` makes an equal outcome of it."""
-    return json.dumps(asdict(outcome)).encode() + b"\n"
-
-
-def decoded(line: bytes) -> Outcome:
-    """The outcome in the last line of a run's output."""
-    document = json.loads(line.splitlines()[-1])
-    violations = [Violation(**violation) for violation in document.pop("violations")]
-    return Outcome(**document, violations=violations)
-
-
-def _played(run: Run, scenario: Scenario, trace: str | None, clock: RunClock | None) -> Outcome:
+def _played(run: Run, scenario: AnyScenario, files: Files, clock: RunClock | None) -> Outcome:
     if clock is not None:
         run = partial(run, on_time=clock.set)
-    if trace is None:
-        return run(scenario)
-    with Timeline(trace) as timeline:
-        outcome = run(scenario, timeline=timeline)
-    if timeline.problem:
-        outcome.untold = f"{trace} could not be written: {timeline.problem}"
+    asked = {"story": files.story, "timeline": files.timeline}
+    with ExitStack() as stack:
+        opened: dict[str, Any] = {
+            name: stack.enter_context(Timeline(path)) for name, path in asked.items() if path is not None
+        }
+        outcome = run(scenario, **opened)
+    for name, file in opened.items():
+        if file.problem:
+            outcome.untold = f"{asked[name]} could not be written: {file.problem}"
     return outcome
 
 
 def _become_fresh(
-    run: Run, scenario: Scenario, hash_seed: int, descriptor: int, clock: RunClock | None
+    run: Run, scenario: AnyScenario, hash_seed: int, descriptor: int, clock: RunClock | None
 ) -> None:
     """Replaces this process by a new interpreter: see `kraft.chaos.fresh`."""
     with tempfile.TemporaryFile() as file:
-        file.write(scenario.to_json().encode())
+        pickle.dump(scenario, file)
         file.flush()
         file.seek(0)
         os.dup2(file.fileno(), 0)
@@ -232,11 +233,14 @@ class Tally:
     """The results of a campaign so far."""
 
     seeds: int = 0
+    shapes: Counter[str] = field(default_factory=Counter)
+    """Seeds by the shape of their cluster."""
+    steps: int = 0
     virtual_s: float = 0.0
     cpu_s: float = 0.0
     """CPU seconds of all processes of runs."""
     wall_s: float = 0.0
-    """Wall seconds of the campaign; its owner sets it."""
+    """Wall seconds of the campaign."""
     operations: int = 0
     coverage: Counter[str] = field(default_factory=Counter)
     history: Counter[str] = field(default_factory=Counter)
@@ -266,6 +270,8 @@ class Tally:
         """Counts a run."""
         outcome = finished.outcome
         self.seeds += 1
+        self.shapes[finished.scenario.shape] += 1
+        self.steps += outcome.steps
         self.virtual_s += outcome.virtual_s
         self.cpu_s += outcome.cpu_s
         self.operations += outcome.operations
@@ -282,21 +288,21 @@ class Tally:
         if outcome.undecided:
             self.undecided[outcome.seed] = outcome.undecided
         self.untold = self.untold or outcome.untold
-        if oracles_of(outcome):
+        if outcome.first_violations:
             self.failed_count += 1
             if len(self.failed) < KEPT_MAX:
                 self.failed.append(finished)
 
 
 def run_campaign(
-    scenarios: Iterable[Scenario],
+    scenarios: Iterable[AnyScenario],
     run: Run,
     *,
     jobs: int,
     declared: Iterable[str] = (),
     on_end: Callable[[Finished], None] = lambda _: None,
     on_tick: Callable[[Tally], None] = lambda _: None,
-    trace: str | None = None,
+    files: Files = Files(),
     limits: Limits | None = None,
     is_watched: bool = False,
 ) -> Tally:
@@ -306,14 +312,20 @@ def run_campaign(
     `on_tick` at least every TICK_S seconds. `is_watched`: `Tally.under_way` is kept for it.
     """
     tally = Tally(coverage=Counter(dict.fromkeys(declared, 0)))
-
-    def ended() -> Iterator[list[Finished]]:
+    began_s = time.monotonic()
+    try:
         with RunPool(run, jobs, limits, is_watched=is_watched) as pool:
-            for together in in_turn(pool, scenarios, partial(pool.begin, trace=trace), pool.finished):
+            for together in in_turn(pool, scenarios, partial(pool.begin, files=files), pool.finished):
                 tally.under_way = pool.under_way()
-                yield together
-
-    return tallied(tally, ended(), on_end, on_tick)
+                tally.wall_s = time.monotonic() - began_s
+                for finished in together:
+                    tally.add(finished)
+                    on_end(finished)
+                on_tick(tally)
+    except KeyboardInterrupt:
+        tally.interrupted = True
+    tally.wall_s = time.monotonic() - began_s
+    return tally
 
 
 @dataclass(frozen=True)
@@ -334,7 +346,7 @@ class Verification:
 
 
 def verify(
-    scenarios: Iterable[Scenario],
+    scenarios: Iterable[AnyScenario],
     run: Run,
     *,
     jobs: int,
@@ -352,7 +364,7 @@ def verify(
     played = 0
     with RunPool(run, jobs, is_watched=is_watched) as pool:
 
-        def begin(key: int, half: tuple[Scenario, int]) -> None:
+        def begin(key: int, half: tuple[AnyScenario, int]) -> None:
             pool.begin(key, half[0], hash_seed=half[1])
 
         for together in in_turn(pool, waiting, begin, pool.finished):
@@ -370,5 +382,5 @@ def verify(
 
 
 def _compared(first: Outcome, second: Outcome) -> Verification:
-    failed = tuple(dict.fromkeys(oracles_of(first) + oracles_of(second)))
+    failed = tuple(dict.fromkeys(first.oracles + second.oracles))
     return Verification(first.seed, (first.digest, second.digest), (first.error, second.error), failed)

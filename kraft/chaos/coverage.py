@@ -1,18 +1,29 @@
-"""The events that the default swarm can cause, by the names under which runs count them.
+"""The events that runs of whole clusters count, and what a campaign of them declares, needs and shows.
 
 A campaign without findings proves nothing about events that never happened in it. So a campaign of the default swarm
-declares all of these names, and reports those that stayed at zero. `kraft.chaos.report` reads the list.
+declares all that the swarm can cause, and reports what stayed at zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kraft.chaos.faults.context import FAULT_COUNTER, STARTED_AGAIN
-from kraft.chaos.oracles.events import COUNTERS, UNCLEAN_ELECTION
+from kraft.chaos.faults.context import STARTED_AGAIN
+from kraft.chaos.oracles.events import (
+    BATCH_DAMAGED,
+    COUNTERS,
+    HIGH_WATERMARK_CUT,
+    LAST_KNOWN_LEADER,
+    NOBODY_IN_SYNC,
+    PROPOSAL_REFUSED,
+    REPLICA_OFFLINE,
+    UNCLEAN_ELECTION,
+)
 from kraft.chaos.oracles.group_log import COUNTERS as WRITTEN_BY_COORDINATORS
 from kraft.chaos.oracles.stable_offsets import COUNTERS as IN_LOGS
+from kraft.chaos.outcome import FAULT_PREFIX
+from kraft.chaos.report import Asked
 from kraft.chaos.workload.base import CLIENT_CRASH
 from kraft.chaos.workload.final import BEYOND_REPAIR
 from kraft.chaos.workload.groups.member import COUNTERS as OF_MEMBERS
@@ -51,4 +62,35 @@ refused at apply, which needs a queue so full that the proposal before it was dr
 
 def fault_counters(faults: Iterable[str]) -> list[str]:
     """The names under which these faults are counted when they strike."""
-    return [FAULT_COUNTER.format(name) for name in faults]
+    return [FAULT_PREFIX + name for name in faults]
+
+
+GRAVE: Final = frozenset(
+    (
+        BATCH_DAMAGED,
+        BEYOND_REPAIR,
+        HIGH_WATERMARK_CUT,
+        LAST_KNOWN_LEADER,
+        NOBODY_IN_SYNC,
+        PROPOSAL_REFUSED,
+        REPLICA_OFFLINE,
+        UNCLEAN_ELECTION,
+        "findings excused",
+        "values doubled by plain producers",
+    )
+)
+"""Counters, of coverage and of the history, that a reader wants to see when they are not zero."""
+
+
+def asked_of_clusters(faults: Sequence[str] | None, enabled: Sequence[str], case: str = "") -> Asked:
+    """A campaign of `kraft chaos simulate`. `faults`: those of its option, None: the default swarm; `enabled`: those
+    that may strike; `case`: the file of the scenario."""
+    needed = tuple(fault_counters(enabled))
+    return Asked(
+        command="simulate",
+        options=() if faults is None else ("--faults", ",".join(faults) or "none"),
+        needed=needed,
+        declared=needed if case or faults is not None else (*needed, *EVENTS),
+        grave=GRAVE,
+        case=case,
+    )

@@ -1,4 +1,4 @@
-"""One scenario in an interpreter of its own: `python -m kraft.chaos.fresh MODULE:FUNCTION [CLOCK] < scenario.json`.
+"""One scenario in an interpreter of its own: `python -m kraft.chaos.fresh MODULE:FUNCTION [CLOCK] < PICKLE`.
 
 It prints the outcome as one line of JSON. The interpreter holds nothing of earlier runs and has its own
 PYTHONHASHSEED, so that a run which depends on either is found out. `kraft.chaos.campaign` starts it; CLOCK is the
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import sys
 import traceback
 from functools import partial, reduce
 from typing import cast
 
-from kraft.chaos.campaign import Run, RunClock, encoded
+from kraft.chaos.campaign import Run, RunClock
 from kraft.chaos.pool import dump_stack_at_cpu_limit, write_all
-from kraft.chaos.scenario import Scenario
 
 
 def main(arguments: list[str]) -> None:
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
         run = cast(Run, reduce(getattr, name.split("."), importlib.import_module(module)))
         if len(arguments) > 1:
             run = partial(run, on_time=RunClock(int(arguments[1])).set)
-        write_all(answer, encoded(run(Scenario.from_json(sys.stdin.read()))))
+        write_all(answer, run(pickle.load(sys.stdin.buffer)).encoded())
         code = 0
     except BaseException:  # noqa: BLE001 - the campaign reports it
         write_all(answer, traceback.format_exc().encode())

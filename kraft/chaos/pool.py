@@ -5,8 +5,7 @@ without cleaning up, since the `finally` blocks of coroutines that a killed node
 However it ends (answer, exception, crash, too much CPU time, memory, wall time or output), the pool reports the end
 with the reason: a seed that hangs or crashes is one failed seed. A process that sticks says where: its stack is
 dumped when its CPU time is over. Leaving the pool kills the remaining processes, and only those. The caller has no
-threads, since a fork takes none along. Both campaigns, of whole clusters and
-of quorums, play their seeds through it.
+threads, since a fork takes none along. `kraft.chaos.campaign` plays its seeds through it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 Work = Callable[[int], None]
 """Runs in the forked process; writes its answer to the file descriptor, or replaces the process."""
@@ -213,39 +212,6 @@ def run_isolated(function: Callable[[], Value]) -> Value:
         raise IsolatedRunError(ended[0].failure)
     value: Value = pickle.loads(ended[0].answer)
     return value
-
-
-class Tallying(Protocol):
-    """The results of many pieces of work so far."""
-
-    wall_s: float
-    interrupted: bool
-
-    def add(self, one: Any, /) -> None: ...
-
-
-Tallied = TypeVar("Tallied", bound=Tallying)
-
-
-def tallied(
-    tally: Tallied,
-    ended: Iterable[Sequence[End]],
-    on_end: Callable[[End], None],
-    on_tick: Callable[[Tallied], None] = lambda _: None,
-) -> Tallied:
-    """Adds all that ends to the tally; Ctrl-C ends it with what is there until then."""
-    began_s = time.monotonic()
-    try:
-        for together in ended:
-            tally.wall_s = time.monotonic() - began_s
-            for one in together:
-                tally.add(one)
-                on_end(one)
-            on_tick(tally)
-    except KeyboardInterrupt:
-        tally.interrupted = True
-    tally.wall_s = time.monotonic() - began_s
-    return tally
 
 
 def _failure(code: int, limits: Limits) -> str:

@@ -1,7 +1,7 @@
 """The report of a campaign: as a document, as sentences, and whether the campaign can be believed.
 
 A campaign without findings proves something only if its faults struck and its clients got through, so this is judged,
-too. `kraft chaos` calls it; `--json` prints the document.
+too. `kraft chaos simulate` and `quorum` call it; `--json` prints the document.
 """
 
 from __future__ import annotations
@@ -15,20 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import kraft
-from kraft.chaos.campaign import Finished, Tally, Verification, violations_of
-from kraft.chaos.coverage import EVENTS, fault_counters
-from kraft.chaos.faults.context import FAULT_COUNTER
-from kraft.chaos.oracles.events import (
-    BATCH_DAMAGED,
-    HIGH_WATERMARK_CUT,
-    LAST_KNOWN_LEADER,
-    NOBODY_IN_SYNC,
-    PROPOSAL_REFUSED,
-    REPLICA_OFFLINE,
-    UNCLEAN_ELECTION,
-)
-from kraft.chaos.scenario import Scenario
-from kraft.chaos.workload.final import BEYOND_REPAIR
+from kraft.chaos.campaign import AnyScenario, Finished, Tally, Verification
+from kraft.chaos.outcome import FAULT_PREFIX
 
 MANY_SEEDS = 100
 """From so many seeds on, everything enabled must have happened."""
@@ -39,43 +27,33 @@ acknowledged records had to be there at the end."""
 SHOWN_MAX = 3
 TEXT_MAX_CHARACTERS = 1500
 EXCUSE_MAX_CHARACTERS = 400
-GRAVE = frozenset(
-    (
-        BATCH_DAMAGED,
-        BEYOND_REPAIR,
-        HIGH_WATERMARK_CUT,
-        LAST_KNOWN_LEADER,
-        NOBODY_IN_SYNC,
-        PROPOSAL_REFUSED,
-        REPLICA_OFFLINE,
-        UNCLEAN_ELECTION,
-        "findings excused",
-        "values doubled by plain producers",
-    )
-)
-"""Counters, of coverage and of the history, that a reader wants to see when they are not zero."""
 
 
 @dataclass(frozen=True)
 class Asked:
     """The request for a campaign."""
 
-    faults: tuple[str, ...] | None
-    """None: the default swarm."""
-    enabled: tuple[str, ...]
-    """The faults that may strike."""
+    command: str
+    """Of `kraft chaos`, which plays its scenarios."""
+    options: tuple[str, ...] = ()
+    """Of the command, beside seed and seconds."""
+    needed: tuple[str, ...] = ()
+    """The counters that many seeds have to raise, or the campaign shows too little."""
+    declared: tuple[str, ...] = ()
+    """The counters that are shown even if they stay at zero."""
+    grave: frozenset[str] = frozenset()
+    """The counters that stand out when they are not zero."""
     case: str = ""
     """The file of the scenario."""
 
-    def replay(self, scenario: Scenario) -> str:
+    def replay(self, scenario: AnyScenario) -> str:
         """The one-line command that plays this scenario."""
+        words = ["kraft", "chaos", self.command]
         if self.case:
-            return shlex.join(["kraft", "chaos", "simulate", "--case", self.case])
-        seconds = f"{scenario.seconds:.0f}" if scenario.seconds.is_integer() else repr(scenario.seconds)
-        words = ["kraft", "chaos", "simulate", "--seed", str(scenario.seed), "--seconds", seconds]
-        if self.faults is not None:
-            words += ["--faults", ",".join(self.faults) or "none"]
-        return shlex.join(words)
+            return shlex.join([*words, "--case", self.case])
+        whole = float(scenario.seconds).is_integer()
+        seconds = f"{scenario.seconds:.0f}" if whole else repr(scenario.seconds)
+        return shlex.join([*words, "--seed", str(scenario.seed), "--seconds", seconds, *self.options])
 
 
 def commit_of_checkout() -> tuple[str, bool]:
@@ -98,16 +76,10 @@ def _git(root: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def counters(asked: Asked) -> list[str]:
-    """The counters of events that may happen: the enabled faults, and in the default swarm all others."""
-    faults = fault_counters(asked.enabled)
-    return faults if asked.case or asked.faults is not None else [*faults, *EVENTS]
-
-
 def never_happened(tally: Tally, asked: Asked) -> list[str]:
-    """The counters that stayed at zero, and the workloads that got no acknowledgement."""
+    """The declared counters that stayed at zero, and the workloads that got no acknowledgement."""
     silent = [f"acknowledged: {kind}" for kind, times in sorted(tally.acknowledged.items()) if not times]
-    return [name for name in sorted(counters(asked)) if not tally.coverage[name]] + silent
+    return [name for name in sorted(asked.declared) if not tally.coverage[name]] + silent
 
 
 def silent_seeds(tally: Tally) -> list[str]:
@@ -118,14 +90,14 @@ def silent_seeds(tally: Tally) -> list[str]:
     return told
 
 
-def notable(tally: Tally) -> dict[str, int]:
+def notable(tally: Tally, asked: Asked) -> dict[str, int]:
     """The counters that stand out: rare and grave events, records that nothing promised and that are gone, and the
     workloads without an acknowledgement."""
-    found = {name: times for name, times in sorted(tally.coverage.items()) if name in GRAVE and times}
+    found = {name: times for name, times in sorted(tally.coverage.items()) if name in asked.grave and times}
     found |= {
         f"history: {name}": times
         for name, times in sorted(tally.history.items())
-        if times and (name in GRAVE or name.endswith("never read"))
+        if times and (name in asked.grave or name.endswith("never read"))
     }
     return found | {
         f"acknowledged: {kind}": 0 for kind, times in sorted(tally.acknowledged.items()) if not times
@@ -134,9 +106,10 @@ def notable(tally: Tally) -> dict[str, int]:
 
 def struck(tally: Tally) -> str:
     """The faults that struck, by name and how often, the most frequent first; empty if none did."""
-    prefix = FAULT_COUNTER.format("")
     faults = [
-        (name.removeprefix(prefix), n) for name, n in tally.coverage.items() if name.startswith(prefix) and n
+        (name.removeprefix(FAULT_PREFIX), n)
+        for name, n in tally.coverage.items()
+        if name.startswith(FAULT_PREFIX) and n
     ]
     return ", ".join(f"{name} {times}" for name, times in sorted(faults, key=lambda one: (-one[1], one[0])))
 
@@ -170,17 +143,19 @@ def shortcomings(tally: Tally, asked: Asked) -> list[str]:
     if not tally.seeds:
         found.append("no seed was played to its end")
     if tally.seeds >= MANY_SEEDS:
-        found += [
-            f"the fault '{name}' was enabled and never struck"
-            for name in asked.enabled
-            if not tally.coverage[FAULT_COUNTER.format(name)]
-        ]
+        found += [_missed(name) for name in asked.needed if not tally.coverage[name]]
         found += [
             f"no workload '{kind}' got an acknowledgement"
             for kind, times in sorted(tally.acknowledged.items())
             if not times
         ]
     return found
+
+
+def _missed(counter: str) -> str:
+    if counter.startswith(FAULT_PREFIX):
+        return f"the fault '{counter.removeprefix(FAULT_PREFIX)}' was enabled and never struck"
+    return f"'{counter}' never happened"
 
 
 def rates(tally: Tally) -> dict[str, float]:
@@ -201,9 +176,11 @@ def document(tally: Tally, asked: Asked) -> dict[str, Any]:
         "commit": commit,
         "modified": is_modified,
         "seeds": tally.seeds,
+        "shapes": dict(sorted(tally.shapes.items())),
         "virtual_s": round(tally.virtual_s, 3),
         "wall_s": round(tally.wall_s, 3),
         "cpu_s": round(tally.cpu_s, 3),
+        "steps": tally.steps,
         "operations": tally.operations,
         **rates(tally),
         "violated_seeds": tally.failed_count,
@@ -233,14 +210,14 @@ def _rows(finished: Finished, asked: Asked) -> list[dict[str, Any]]:
             "text": violation.text,
             "replay": replay,
         }
-        for violation in violations_of(finished.outcome)
+        for violation in finished.outcome.first_violations
     ]
 
 
 def failure_lines(finished: Finished, asked: Asked, *, with_events: bool) -> list[str]:
     """A failed run for people: oracle, first bad step, the last events before it, and how to replay it."""
     outcome = finished.outcome
-    violations = violations_of(outcome)
+    violations = outcome.first_violations
     first = violations[0]
     where = "" if first.step < 0 else f" at step {first.step}, {first.at_s:.6f} virtual s"
     lines = [f"seed {finished.scenario.seed} failed {first.oracle}{where}: {_short(first.text)}"]

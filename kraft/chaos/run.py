@@ -10,19 +10,21 @@ Equal scenarios give equal digests in every process. Callers isolate runs with `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Protocol
 
 from kraft.chaos.checker import Excuses, check_groups, check_history, check_transactions
 from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.faults import FaultContext, strike
 from kraft.chaos.history import History, OperationStatus
 from kraft.chaos.logs import NodeLogs, judge_processes
+from kraft.chaos.narrator import Narrator
 from kraft.chaos.oracles import WhiteBox
+from kraft.chaos.outcome import Outcome
 from kraft.chaos.scenario import Scenario
-from kraft.chaos.verdict import Verdicts, Violation
+from kraft.chaos.story import Story
+from kraft.chaos.verdict import Verdicts
 from kraft.chaos.workload import Workloads, transactional_topics
 from kraft.chaos.world.scheduler import SimulationFailed
 from kraft.chaos.world.simulation import Simulation
@@ -43,38 +45,14 @@ LOOK_EVERY_S = 0.05
 TELL_EVERY_S = 0.1
 
 
-@dataclass
-class Outcome:
-    """The outcome of one run, in plain values: it travels between processes."""
+class Observer(Protocol):
+    """Who watches a run, or directs faults of its own. It is told of the phases."""
 
-    seed: int
-    digest: str = ""
-    violations: list[Violation] = field(default_factory=list)
-    last_events: list[str] = field(default_factory=list)
-    """The last events before the first violation."""
-    excused: list[str] = field(default_factory=list)
-    """Losses that injected faults fully explain."""
-    undecided: str = ""
-    """Why the history proves nothing, if it does not."""
-    untold: str = ""
-    """Why the requested timeline is not whole."""
-    coverage: dict[str, int] = field(default_factory=dict)
-    history: dict[str, int] = field(default_factory=dict)
-    """Counts of the history: sends by acks and outcome, judged records, lost records that no promise covered."""
-    acknowledged: dict[str, int] = field(default_factory=dict)
-    """By workload: acknowledged operations."""
-    operations: int = 0
-    """Client operations that completed, one way or the other."""
-    virtual_s: float = 0.0
-    steps: int = 0
-    cpu_s: float = 0.0
-    wall_s: float = 0.0
-    error: str = ""
-    """The run itself failed: code under simulation reached for the real world, or a judge broke."""
+    def made(self, parts: Parts) -> None:
+        """All parts are there, and nothing has happened yet."""
 
-
-class Observer:
-    """Who watches a run, or directs faults of its own. It is told of the phases; this one does nothing."""
+    def reached(self, phase: str) -> None:
+        """The run has come so far, in words; not all phases have a method of their own."""
 
     def began(self, parts: Parts) -> None:
         """The cluster is whole, and the workloads begin now. Faults may be planned."""
@@ -102,13 +80,13 @@ class Parts:
         simulation: Simulation,
         timeline: IO[str] | None,
         on_time: Callable[[float], None],
-        observer: Observer,
+        observers: Sequence[Observer],
     ) -> None:
         self.scenario = scenario
-        self.observer = observer
+        self.observers = observers
         self.simulation = simulation
         self._on_time = on_time
-        self.verdicts = Verdicts(simulation)
+        self.verdicts = Verdicts(simulation.scheduler)
         self.history = History()
         self.cluster = SimulatedCluster(simulation, scenario.nodes, scenario.properties)
         self.logs = NodeLogs(self.cluster, self.verdicts, timeline)
@@ -134,6 +112,8 @@ class Parts:
             self.white_box.storage_damaged,
             coordinated_by=TRANSACTION_STATE if written else "",
         )
+        for observer in observers:
+            observer.made(self)
 
     @property
     def topics(self) -> list[str]:
@@ -201,7 +181,8 @@ class Parts:
         self._wait(lambda: self.workloads.topics_created, START_WITHIN_S, "the topics were not created")
         self._wait_whole(START_WITHIN_S)
         self.workloads.start()
-        self.observer.began(self)
+        for observer in self.observers:
+            observer.began(self)
 
     def _storm(self) -> None:
         began_s = self.simulation.now
@@ -220,21 +201,31 @@ class Parts:
 
     def _told(self) -> None:
         self._on_time(self.simulation.now)
-        self.observer.looked(self)
+        for observer in self.observers:
+            observer.looked(self)
+
+    def _reached(self, phase: str) -> None:
+        for observer in self.observers:
+            observer.reached(phase)
 
     def _calm(self) -> None:
+        self._reached("no further fault strikes, and what goes on is ended: the cluster has to become whole")
         self.faults.end_all()
         self.workloads.take_limits_away()
         self.workloads.calm()
         healed_s = self.simulation.now
         self._wait_whole(WHOLE_WITHIN_S)
+        self._reached("the cluster is whole: every partition has to take writes, every group a generation")
         self._wait_served(healed_s)
         self._wait_groups(healed_s)
-        self.observer.ending(self)
+        self._reached("all are served; the clients stop, and every write has to be answered")
+        for observer in self.observers:
+            observer.ending(self)
         self.workloads.stop()
         self._wait(lambda: self.workloads.drained, DRAIN_WITHIN_S, "a write was never answered")
         self._wait_whole(WHOLE_WITHIN_S)
         self.simulation.run_for(SETTLE_S)
+        self._reached("a fresh client reads everything, from the start to the end")
         self.workloads.read_everything()
         self._wait(lambda: self.workloads.read, READ_WITHIN_S, "not everything could be read")
         if self.cluster.has_damage:  # the final reading may just have found it, and the repair goes on
@@ -278,22 +269,27 @@ class Parts:
 def run(
     scenario: Scenario,
     *,
+    story: IO[str] | None = None,
     timeline: IO[str] | None = None,
     on_time: Callable[[float], None] = lambda _: None,
-    observer: Observer | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Outcome:
-    """Plays a scenario in this process; `timeline`: an open text file for the whole story. `on_time` is told the
-    virtual time now and then: it changes nothing. `observer` is told of the phases, and may act in them."""
+    """Plays a scenario in this process. `story`, `timeline`: open text files for what a person reads, and for every
+    callback. `on_time` is told the virtual time now and then: it changes nothing. `observers` are told of the phases,
+    and may act in them."""
     outcome = Outcome(scenario.seed)
     began_wall_s, began_cpu_s = time.perf_counter(), time.process_time()
     with ExitStack() as stack:
         simulation = stack.enter_context(Simulation(scenario.seed, timeline=timeline))
-        parts = Parts(scenario, simulation, timeline, on_time, observer or Observer())
+        narrator = None if story is None else Narrator(Story(story, lambda: simulation.now))
+        watching = observers if narrator is None else (*observers, narrator)
+        parts = Parts(scenario, simulation, timeline, on_time, watching)
         stack.enter_context(parts.logs.installed())
         stack.enter_context(parts.white_box.installed())
         try:
             parts.play(outcome)
-            parts.observer.over(parts)
+            for observer in watching:
+                observer.over(parts)
         except SimulationFailed as error:
             outcome.error = str(error)
         verdicts, operations = parts.verdicts, parts.history.operations
@@ -304,6 +300,8 @@ def run(
         outcome.coverage = dict(sorted(verdicts.coverage.items()))
         outcome.acknowledged = dict(parts.workloads.acknowledged)
         outcome.operations = sum(one.status is not OperationStatus.PENDING for one in operations)
+        if narrator is not None:
+            narrator.conclude(outcome)
     outcome.wall_s = time.perf_counter() - began_wall_s
     outcome.cpu_s = time.process_time() - began_cpu_s
     return outcome

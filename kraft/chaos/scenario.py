@@ -115,6 +115,17 @@ class Scenario:
     def brokers(self) -> tuple[int, ...]:
         return tuple(node.node_id for node in self.nodes if "broker" in node.roles)
 
+    @property
+    def shape(self) -> str:
+        """How many nodes have which roles, in words."""
+        both = len(set(self.controllers).intersection(self.brokers))
+        parts = {
+            "combined node": both,
+            "broker": len(self.brokers) - both,
+            "controller": len(self.controllers) - both,
+        }
+        return ", ".join(f"{count} {role}{'s' * (count > 1)}" for role, count in parts.items() if count)
+
     def to_json(self) -> str:
         """The text from which `from_json` makes an equal scenario, which plays as this one does, to the byte: configs
         keep the order in which they are sent."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from kraft.chaos.campaign import Finished, Run, RunPool, oracles_of, violations_of
-from kraft.chaos.run import Outcome
+from kraft.chaos.campaign import Finished, Run, RunPool
+from kraft.chaos.outcome import Outcome
 from kraft.chaos.scenario import Scenario
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class _Shrinker:
 
     def shrink(self, scenario: Scenario, oracle: str) -> Shrunk:
         self._best, self._outcome = scenario, self._first_outcome(scenario)
-        failed = oracles_of(self._outcome)
+        failed = self._outcome.oracles
         if not failed:
             raise NothingToShrink("the scenario breaks no promise")
         if oracle and oracle not in failed:
@@ -90,7 +90,7 @@ class _Shrinker:
             self._all_stages()
         except _OutOfRuns:
             is_minimal = False
-        [text] = [one.text for one in violations_of(self._outcome) if one.oracle == self._oracle]
+        [text] = [one.text for one in self._outcome.first_violations if one.oracle == self._oracle]
         return Shrunk(self._best, self._oracle, text, self._runs, is_minimal)
 
     def _first_outcome(self, scenario: Scenario) -> Outcome:
@@ -122,7 +122,7 @@ class _Shrinker:
         """Removes faults that would strike after the violation was seen, which cannot be its cause. (The violation's
         time counts from the start of the cluster, faults from when it was whole: a little later.)
         """
-        [seen_s] = [one.at_s for one in violations_of(self._outcome) if one.oracle == self._oracle]
+        [seen_s] = [one.at_s for one in self._outcome.first_violations if one.oracle == self._oracle]
         seconds = float(math.ceil(seen_s))
         if 0 < seconds < self._best.seconds:
             self._take_first([_within(self._best, seconds)])
@@ -266,7 +266,7 @@ class _Shrinker:
         self._on_progress(self._stage, self._runs)
 
     def _fails(self, finished: Finished) -> bool:
-        return self._oracle in oracles_of(finished.outcome)
+        return self._oracle in finished.outcome.oracles
 
 
 def _within(scenario: Scenario, seconds: float) -> Scenario:

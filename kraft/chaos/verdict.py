@@ -1,7 +1,8 @@
 """The verdicts of a run, collected while it goes on: violations, excuses, and counts of events.
 
 Oracles and checkers report here; the run turns the verdicts into its outcome. A violation is kept with the step at
-which it was seen and the last events before it, the first of each oracle with a text of its own.
+which it was seen and the last events before it, the first of each oracle with a text of its own. Who tells a run's
+story listens here.
 """
 
 from __future__ import annotations
@@ -10,28 +11,31 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kraft.chaos.world.simulation import Simulation
+from kraft.chaos.outcome import Violation
+from kraft.chaos.world.scheduler import Scheduler
 
 VIOLATIONS_MAX = 50
 EVENTS_KEPT = 40
 
 
-@dataclass(frozen=True)
-class Violation:
-    """A promise that was broken."""
+class Listener:
+    """Who hears of all that is counted and judged, as it comes; this one does nothing."""
 
-    oracle: str
-    step: int
-    """The scheduler's step during which it was seen."""
-    at_s: float
-    text: str
+    def happened(self, what: str, text: str, times: int) -> None:
+        """Something was counted."""
+
+    def violated(self, oracle: str, text: str) -> None:
+        """A promise was broken."""
+
+    def excused(self, text: str) -> None:
+        """A loss is explained by injected faults."""
 
 
 @dataclass
 class Verdicts:
     """The judges' notebook of one run."""
 
-    simulation: Simulation
+    scheduler: Scheduler
     violations: list[Violation] = field(default_factory=list)
     last_events: list[str] = field(default_factory=list)
     """The events before the first violation."""
@@ -39,6 +43,7 @@ class Verdicts:
     """Losses that injected faults fully explain; a seed with any is counted as excused."""
     coverage: Counter[str] = field(default_factory=Counter)
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    listener: Listener = field(default_factory=Listener)
     _known: set[tuple[str, str]] = field(default_factory=set)
 
     def violated(self, oracle: str, text: str) -> None:
@@ -48,22 +53,27 @@ class Verdicts:
         self._known.add((oracle, text))
         if not self.violations:
             self.last_events = list(self.recent)
-        simulation = self.simulation
-        simulation.note("violation", oracle, text)
-        self.violations.append(Violation(oracle, simulation.scheduler.steps, simulation.now, text))
+        scheduler = self.scheduler
+        scheduler.trace.note(scheduler.now, "violation", oracle, text)
+        self.violations.append(Violation(oracle, scheduler.steps, scheduler.now, text))
+        self.listener.violated(oracle, text)
 
     def excused(self, text: str) -> None:
         """Notes a loss that injected faults explain completely."""
         if text not in self.excuses:
-            self.simulation.note("excused", text)
+            self.scheduler.trace.note(self.scheduler.now, "excused", text)
             self.excuses[text] = None
+            self.listener.excused(text)
 
     def happened(self, what: str, text: str = "", times: int = 1) -> None:
         """Counts an event, and keeps its text among the last ones."""
+        self.recent.append(f"{self.scheduler.now:.6f} step {self.scheduler.steps}: {what} {text}".rstrip())
+        self.counted(what, text, times)
+
+    def counted(self, what: str, text: str = "", times: int = 1) -> None:
+        """Counts an event that is too frequent to be one of the last ones."""
         self.coverage[what] += times
-        self.recent.append(
-            f"{self.simulation.now:.6f} step {self.simulation.scheduler.steps}: {what} {text}".rstrip()
-        )
+        self.listener.happened(what, text, times)
 
     def declare(self, names: Iterable[str]) -> None:
         """Declares counters that are shown even if they stay at zero."""

@@ -46,6 +46,7 @@ COMMANDS = (
     Entry("metadata", "metadata.commands"),
     Entry("log", "log.commands"),
     Entry("storage", "storage"),
+    Entry("top", "top.command", "top", is_reflowed=True),
     Entry("log-dirs", "log_dirs", "log_dirs", is_reflowed=True),
     Entry("chaos", "chaos.commands"),
     Entry("produce", "produce.command", "produce"),

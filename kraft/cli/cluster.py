@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
+from kraft.cli.health.command import health
 from kraft.cli.shared.bootstrap import BOOTSTRAP_VARIABLE
 from kraft.cli.shared.documents import ids_text
 from kraft.cli.shared.options import Json, reflowed
@@ -188,6 +189,9 @@ def _partitions_text(partitions: dict[str, int | None], known: str) -> str:
         return "partitions: no node answers"
     text = "partitions: {total}, under-replicated: {under_replicated}, without a leader: {leaderless}"
     return text.format_map(partitions) + known
+
+
+app.command()(reflowed(health))
 
 
 @app.command()

@@ -16,6 +16,7 @@ from kraft.logs import configure_logs
 from kraft.node import STARTUP_ERRORS, Node
 from kraft.runtime.collector import collect_no_more, collect_seldom, keep_for_good
 from kraft.runtime.executor import ThreadExecutor
+from kraft.runtime.injected_faults import FaultFile, with_injected_faults
 from kraft.runtime.loop import run
 from kraft.runtime.real import real_environment
 from kraft.runtime.switching import switch_often
@@ -46,6 +47,14 @@ async def _serve(config: ServerConfig, stop: asyncio.Event) -> int:
     """Starts the node, waits for the stop event, stops the node."""
     executor = ThreadExecutor()
     environment = real_environment(executor=executor)
+    if config.get("chaos.enable"):
+        file = config.get("chaos.faults.file")
+        try:
+            environment = with_injected_faults(environment, FaultFile.open(file))
+        except UserError as error:
+            await executor.close()
+            return _fail(str(error))
+        log.warning("chaos.enable=true: faults can be injected into this node's disk and clock", file=file)
     node = Node(config, environment)
     stopping = asyncio.ensure_future(stop.wait())
     starting = asyncio.ensure_future(_start(node))

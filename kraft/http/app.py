@@ -56,7 +56,7 @@ def make_app(view: NodeView, metrics: NodeMetrics) -> web.Application:
         return web.json_response(dict(view.describe()))
 
     async def scrape(request: web.Request) -> web.Response:
-        return web.Response(body=metrics.exposition(), headers={"Content-Type": metrics.content_type})
+        return web.Response(body=await metrics.exposition(), headers={"Content-Type": metrics.content_type})
 
     async def front(request: web.Request) -> web.Response:
         text = front_page(view.describe(), view.unready_reasons(), view.warnings(), PAGES)

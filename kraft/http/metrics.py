@@ -2,29 +2,33 @@
 
 Names are those of Kafka's beans behind the JMX exporter (`kafka_server_brokertopicmetrics_bytesin_total`, …). Each node
 has a registry of its own, so that several nodes can live in one process. The hot path only adds to
-`kraft.broker.metrics`; `quorum.metadata.tally` keeps up what partitions are like as the metadata changes. A scrape
-reads those numbers, and walks only over partitions with a follower that lags. Lag is shown by follower broker, not by
-partition: such series would outlive the lag, and `kraft topics describe` has each log's end. Those of groups are in
-`group_metrics.py`, those of transactions in `transaction_metrics.py`.
+`kraft.broker.metrics`; `quorum.metadata.tally` keeps up what partitions are like as the metadata changes. Replicas'
+lag is shown by follower broker, not by partition: such series would outlive the lag, and `kraft topics describe` has
+each log's end. Modules beside this one have those of topics, requests, groups and transactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
+from prometheus_client import PROCESS_COLLECTOR
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from kraft.broker.metrics import BrokerMetrics
+from kraft.broker.metrics import BrokerMetrics, TopicMetrics
 from kraft.broker.replicas.partition_health import FollowerLag
+from kraft.http.exposition import CONTENT_TYPE, exposition
 from kraft.http.group_metrics import GroupsSnapshot, group_families
+from kraft.http.histograms import times_histogram
+from kraft.http.request_metrics import request_families
+from kraft.http.topic_metrics import TopicsSnapshot, partition_families, topic_counters
 from kraft.http.transaction_metrics import TransactionsSnapshot, transaction_families
-from kraft.network.request_times import RequestTimes
-from kraft.protocol.api import APIS, ApiKey
+from kraft.network.request_times import PhaseTimes, RequestTimes
+from kraft.protocol.api import ApiKey
+from partitions.log.log import PartitionLog
+from partitions.partition import Partition
+from partitions.topic_partition import TopicPartition
 from quorum.leader_elections import LeaderElections
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.tally import LedPartitions, PartitionCounts
@@ -52,6 +56,12 @@ class BrokerSnapshot:
     fetch_session_partitions: int = 0
     fetch_session_evictions: int = 0
     request_times: Mapping[ApiKey, RequestTimes] = field(default_factory=dict)
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Requests in purgatory, by Kafka's name of what they wait for."""
+    replicas: Sequence[Partition] = ()
+    logs: Mapping[TopicPartition, PartitionLog] = field(default_factory=dict)
+    connections: Mapping[str, int] = field(default_factory=dict)
+    """Open ones, by listener."""
     groups: GroupsSnapshot | None = None
     transactions: TransactionsSnapshot | None = None
 
@@ -75,6 +85,10 @@ class MetricsSource(Protocol):
     @property
     def start_time_ms(self) -> int:
         """When the node started, in ms since the Unix epoch."""
+
+    @property
+    def loop_lag(self) -> PhaseTimes:
+        """How late the event loop was."""
 
     def broker_snapshot(self) -> BrokerSnapshot | None: ...
 
@@ -129,32 +143,29 @@ _LAG_FIELDS = (
 
 
 class NodeMetrics:
-    """The registry of one node, and its text for Prometheus."""
+    """The metrics of one node, and their text for Prometheus."""
 
-    content_type = CONTENT_TYPE_LATEST
+    content_type = CONTENT_TYPE
 
-    def __init__(self, source: MetricsSource, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry if registry is not None else CollectorRegistry(auto_describe=False)
-        self.registry.register(_NodeCollector(source))
-
-    def exposition(self) -> bytes:
-        """Every metric, in the text format of Prometheus."""
-        return generate_latest(self.registry)
-
-
-class _NodeCollector(Collector):
     def __init__(self, source: MetricsSource) -> None:
         self._source = source
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing: registering must not look at a node that is still being made."""
-        return ()
+    async def exposition(self) -> bytes:
+        """Every metric, in the text format of Prometheus."""
+        return await exposition(self._families())
 
-    def collect(self) -> Iterator[Metric]:
+    def _families(self) -> Iterator[Metric]:
         yield _gauge(
             "kafka_server_app_info_starttimems",
             "When the node started, in ms since the Unix epoch.",
             self._source.start_time_ms,
+        )
+        yield from PROCESS_COLLECTOR.collect()
+        yield times_histogram(
+            "kraft_event_loop_lag_seconds",
+            "How much later than it was due the event loop ran a timer that looks twice a second.",
+            None,
+            {"": self._source.loop_lag},
         )
         broker = self._source.broker_snapshot()
         if broker is not None:
@@ -166,9 +177,17 @@ class _NodeCollector(Collector):
 
 def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
     """The metrics of the broker role."""
+    of_topics = {one.name for one in fields(TopicMetrics)}
     for counter in fields(BrokerMetrics):
+        if not counter.metadata:
+            continue  # those by topic
         name, text = f"kafka_server_{counter.metadata['name']}", counter.metadata["text"]
         yield CounterMetricFamily(name, text, value=getattr(broker.counters, counter.name))
+        if counter.name in of_topics:
+            yield from topic_counters(broker.counters.topics, counter.name, name, text)
+    yield from partition_families(
+        TopicsSnapshot(broker.counters.topics, broker.replicas, broker.logs, broker.image)
+    )
     yield _gauge("kafka_server_kafkaserver_brokerstate", "The broker's state (KIP-631).", broker.state)
     yield _gauge(
         "kafka_server_replicamanager_partitioncount", "Replicas on this broker.", broker.partition_count
@@ -183,7 +202,19 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
     yield from _follower_families(broker.follower_lags)
     yield from _throttle_families(broker.throttled_rates)
     yield from _session_families(broker)
-    yield from _request_families(broker.request_times)
+    yield from _labelled(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Requests that wait, by what they wait for.",
+        "delayedoperation",
+        broker.waiting,
+    )
+    yield from _labelled(
+        "kafka_server_socket_server_metrics_connection_count",
+        "Connections that are open.",
+        "listener",
+        broker.connections,
+    )
+    yield from request_families(broker.request_times)
     if broker.groups is not None:
         yield from group_families(broker.groups)
     if broker.transactions is not None:
@@ -267,26 +298,11 @@ def _throttle_families(rates: Mapping[str, float]) -> Iterator[Metric]:
         )
 
 
-_PHASES = (
-    ("queue_s", "requestqueuetimems", "behind requests that came before it on its connection"),
-    ("local_s", "localtimems", "in the broker, until it is answered or waits"),
-    ("remote_s", "remotetimems", "waiting for other brokers, records, or the controller"),
-    ("send_s", "responsesendtimems", "until its answer had left"),
-)
-"""Field of RequestTimes, Kafka's name of the phase, text."""
-
-
-def _request_families(request_times: Mapping[ApiKey, RequestTimes]) -> Iterator[Metric]:
-    for phase, name, text in _PHASES:
-        family = SummaryMetricFamily(
-            f"kafka_network_requestmetrics_{name}",
-            f"How long a request was {text}, in ms.",
-            labels=["request"],
-        )
-        for key, times in request_times.items():
-            if times.count:
-                family.add_metric([APIS[key].stem], times.count, getattr(times, phase) * 1000)
-        yield family
+def _labelled(name: str, text: str, label: str, values: Mapping[str, int]) -> Iterator[Metric]:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for value, count in values.items():
+        family.add_metric([value], count)
+    yield family
 
 
 def _session_families(broker: BrokerSnapshot) -> Iterator[Metric]:

@@ -14,6 +14,7 @@ from aiohttp import web
 from kraft.config import split_host_port
 from kraft.environment import Environment
 from kraft.http.app import NodeView, make_app
+from kraft.http.loop_lag import LoopLag
 from kraft.http.metrics import NodeMetrics
 from kraft.http.snapshots import NodeMetricsSource, NodeParts
 from kraft.network.server import ListenerError, bind_failure
@@ -35,7 +36,9 @@ class HttpServer:
     """One listener. Start and close it on the event loop that it lives on."""
 
     def __init__(self, node: ServedNode, environment: Environment) -> None:
-        application = make_app(node, NodeMetrics(NodeMetricsSource(node, environment.now_ms())))
+        self._loop_lag = LoopLag()
+        source = NodeMetricsSource(node, environment.now_ms(), self._loop_lag.times)
+        application = make_app(node, NodeMetrics(source))
         application.on_response_prepare.append(self._on_answer)
         self._errors = RequestErrorLog("http")
         self._runner = web.AppRunner(
@@ -65,9 +68,11 @@ class HttpServer:
             raise ListenerError(error.errno, bind_failure("http.listener", host, port, error)) from error
         self._gate, self._server = gate, server
         self.port = server.sockets[0].getsockname()[1]
+        self._loop_lag.start()
 
     async def close(self) -> None:
         """Stops listening."""
+        self._loop_lag.close()
         if self._server is not None:
             self._server.close()
         if self._gate is not None:

@@ -10,6 +10,7 @@ from kraft.config import ServerConfig
 from kraft.http.group_metrics import GroupsSnapshot
 from kraft.http.metrics import BrokerSnapshot, ControllerSnapshot
 from kraft.http.transaction_metrics import TransactionsSnapshot
+from kraft.network.request_times import PhaseTimes
 from partitions.topic_partition import TopicPartition
 from quorum.controller_server import ControllerServer
 
@@ -30,9 +31,10 @@ class NodeParts(Protocol):
 class NodeMetricsSource:
     """Reads a node's parts at the moment of the scrape."""
 
-    def __init__(self, node: NodeParts, start_time_ms: int) -> None:
+    def __init__(self, node: NodeParts, start_time_ms: int, loop_lag: PhaseTimes) -> None:
         self._node = node
         self.start_time_ms = start_time_ms
+        self.loop_lag = loop_lag
 
     def broker_snapshot(self) -> BrokerSnapshot | None:
         broker = self._node.broker
@@ -62,6 +64,10 @@ class NodeMetricsSource:
             fetch_session_partitions=sessions.partition_count,
             fetch_session_evictions=sessions.evictions,
             request_times=broker.request_times,
+            waiting=_waiting(broker),
+            connections=broker.connection_counts(),
+            replicas=tuple(broker.replicas.partitions()),
+            logs=dict(broker.logs.logs),
             groups=_groups(broker),
             transactions=_transactions(broker),
         )
@@ -80,6 +86,18 @@ class NodeMetricsSource:
             partitions=controller.metrics.partitions,
             elections=controller.metrics.elections,
         )
+
+
+def _waiting(broker: BrokerServer) -> dict[str, int]:
+    replicas = broker.replicas
+    purgatories = {
+        "Produce": replicas.events.produce_purgatory,
+        "Flush": replicas.events.flush_purgatory,
+        "DeleteRecords": replicas.events.delete_records_purgatory,
+        "Fetch": replicas.events.fetch_purgatory,
+        "Replica": replicas.pending,
+    }
+    return {operation: purgatory.count for operation, purgatory in purgatories.items()}
 
 
 def _groups(broker: BrokerServer) -> GroupsSnapshot:

@@ -19,9 +19,10 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kraft.config_environment import PREFIX
 from kraft.local_cluster.node_process import evidence, how_it_ended, log_tail, process_stat
@@ -51,11 +52,27 @@ LAST_ANSWER_TIMEOUT_S = 5.0
 NODES_MAX = 15
 
 
+@dataclass(frozen=True)
+class Placement:
+    """Where on this host nodes are, if not simply here."""
+
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    """By node: the address of its HTTP listener."""
+    entering: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By node: what is put before the command of its process."""
+    asked_from: str | None = None
+    """The address from which nodes are asked over HTTP."""
+
+
+HERE: Final = Placement()
+
+
 class LocalCluster:
     """The cluster kept in one folder. Every method works from any process of the same user."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
+        self.placement = HERE
         self._children: list[subprocess.Popen[bytes]] = []
         self._log_starts: dict[int, int] = {}
         """Where in its node's log each process begins that was started here."""
@@ -171,6 +188,7 @@ class LocalCluster:
             self._log_starts[node_id] = output.tell()
             process = subprocess.Popen(
                 [
+                    *self.placement.entering.get(node_id, ()),
                     sys.executable,
                     "-m",
                     "kraft.cli.entry",
@@ -311,7 +329,10 @@ class LocalCluster:
     def http_json(self, node_id: int, path: str, timeout_s: float = HTTP_TIMEOUT_S) -> Any:
         """GETs a JSON document from the node's HTTP listener; None if nobody answers in time."""
         port = self.node(node_id).http_port
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+        host, source = self.placement.hosts.get(node_id, "127.0.0.1"), self.placement.asked_from
+        connection = http.client.HTTPConnection(
+            host, port, timeout=timeout_s, source_address=None if source is None else (source, 0)
+        )
         try:
             connection.request("GET", path)
             return json.loads(connection.getresponse().read())

@@ -110,7 +110,7 @@ class Outbox:
             now_s = self._clock_s()
             for response in self._timed:
                 assert response.times is not None
-                response.times.send_s += now_s - response.ready_s
+                response.times.send.add(now_s - response.ready_s)
             self._timed.clear()
 
     def pause_writing(self) -> None:

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from kraft.chaos.real.relay import Condition, Passage
 from kraft.config import load_config
 from kraft.environment import Environment
 from kraft.node import Node
 from kraft.runtime.executor import ThreadExecutor
-from kraft.runtime.free_ports import free_ports
 from kraft.runtime.real import real_environment
+from kraft.testing.network import Direct, Direction, Hurt, Peers, Relayed
 from partitions.log.node_logs.meta_properties import (
     MetaProperties,
     read_meta_properties,
@@ -45,13 +47,16 @@ class Cluster:
         nodes: int,
         properties: Mapping[str, str],
         racks: Mapping[int, str] | None = None,
+        *,
+        behind_relays: bool = False,
     ) -> None:
+        """`behind_relays`: all connections go through relays, so that the faults of the network can be had."""
         self.directory = directory
         self._racks = dict(racks or {})
         self._properties = dict(properties)
-        ports = free_ports(2 * nodes, avoid=set())
-        self.ports = {node_id: ports[node_id - 1] for node_id in range(1, nodes + 1)}
-        self._controller_ports = {node_id: ports[nodes + node_id - 1] for node_id in range(1, nodes + 1)}
+        self._network = Relayed(nodes) if behind_relays else Direct(nodes)
+        self.ports = self._network.ports
+        """By node: the port that clients dial."""
         self.nodes: dict[int, Node] = {}
         self._executors: dict[int, ThreadExecutor] = {}
         self.halted: dict[int, str] = {}
@@ -66,13 +71,7 @@ class Cluster:
         lines = {
             "process.roles": "broker,controller",
             "node.id": str(node_id),
-            "controller.quorum.voters": ",".join(
-                f"{n}@127.0.0.1:{p}" for n, p in self._controller_ports.items()
-            ),
-            "listeners": (
-                f"PLAINTEXT://127.0.0.1:{self.ports[node_id]},"
-                f"CONTROLLER://127.0.0.1:{self._controller_ports[node_id]}"
-            ),
+            **self._network.properties_of(node_id),
             "controller.listener.names": "CONTROLLER",
             "controller.listener.secret": "of the test",
             "log.dirs": str(self.data_directory(node_id)),
@@ -126,13 +125,82 @@ class Cluster:
         await node.abort()
         await self._executors.pop(node_id).close()
 
+    # -- faults, each for as long as its block lasts
+
+    @contextlib.asynccontextmanager
+    async def killed(self, node_id: int) -> AsyncIterator[None]:
+        """The node is ended without warning, and started again behind the block, with the files that it had. Nothing
+        of its page cache is lost: only a machine's power takes that along."""
+        await self.kill_node(node_id)
+        yield
+        await self.start_node(node_id)
+
+    @contextlib.asynccontextmanager
+    async def stopped(self, node_id: int) -> AsyncIterator[None]:
+        """The node has shut down in order, and is started again behind the block."""
+        await self.stop_node(node_id)
+        yield
+        await self.start_node(node_id)
+
+    def cut_off(
+        self, *node_ids: int, peers: Peers = "nodes", direction: Direction = "both"
+    ) -> AbstractAsyncContextManager[Hurt]:
+        """No byte passes between these nodes and `peers`: the other "nodes", the "clients", or "everybody". What was
+        sent meanwhile arrives afterwards, unless its sender has given up.
+
+        `direction`, as these nodes see it: "in": they hear nothing, "out": nobody hears them. A relay acknowledges
+        what it holds back, so the sender's TCP sees a slow peer; and no new connection is made in either direction.
+        """
+        return self._network.hurt(node_ids, Condition(Passage.STALLED), peers, direction)
+
+    def paused(self, *node_ids: int) -> AbstractAsyncContextManager[Hurt]:
+        """These nodes are silent for everybody, as others see a process that is stopped (SIGSTOP).
+
+        Inside they run on: their timers go off, and they know how late it is. A process that is truly stopped wakes up
+        as what it was; for that, `kraft chaos run paused-leader` has real processes.
+        """
+        return self._network.hurt(node_ids, Condition(Passage.STALLED), "everybody", "both")
+
+    def half_open(
+        self, *node_ids: int, peers: Peers = "nodes", direction: Direction = "both"
+    ) -> AbstractAsyncContextManager[Hurt]:
+        """What passes between these nodes and `peers` is taken and never arrives; behind the block, the connections
+        that lost something are reset."""
+        return self._network.hurt(node_ids, Condition(Passage.HALF_OPEN), peers, direction)
+
+    def latency(
+        self,
+        *node_ids: int,
+        delay_s: float,
+        jitter_s: float = 0.0,
+        peers: Peers = "nodes",
+        direction: Direction = "both",
+    ) -> AbstractAsyncContextManager[Hurt]:
+        """All between these nodes and `peers` takes `delay_s` longer in each direction, and up to `jitter_s` more; the
+        bytes of a connection stay in order."""
+        condition = Condition(latency_s=delay_s, jitter_s=jitter_s)
+        return self._network.hurt(node_ids, condition, peers, direction)
+
+    def bandwidth(
+        self, *node_ids: int, bytes_per_s: float, peers: Peers = "nodes", direction: Direction = "both"
+    ) -> AbstractAsyncContextManager[Hurt]:
+        """Each connection between these nodes and `peers` carries so much a second, in each direction."""
+        return self._network.hurt(node_ids, Condition(bytes_per_s=bytes_per_s), peers, direction)
+
+    def resetting(self, *node_ids: int, peers: Peers = "nodes") -> AbstractAsyncContextManager[Hurt]:
+        """Every connection between these nodes and `peers` is reset, those that are made meanwhile, too."""
+        return self._network.hurt(node_ids, Condition(Passage.RESET), peers, "both")
+
     async def start(self) -> None:
         """Starts all nodes; returns when all brokers are unfenced."""
         await asyncio.gather(*(self.start_node(node_id) for node_id in self.ports))
 
     async def stop(self) -> None:
         """Stops the nodes that run. Raises NodeHalted if one halted itself on the way."""
-        await asyncio.gather(*(self.stop_node(node_id) for node_id in list(self.nodes)))
+        try:
+            await asyncio.gather(*(self.stop_node(node_id) for node_id in list(self.nodes)))
+        finally:
+            self._network.close()
         if self.halted:
             raise NodeHalted(
                 "; ".join(f"node {node_id}: {reason}" for node_id, reason in self.halted.items())
@@ -146,14 +214,16 @@ async def cluster(
     directory: Path | None = None,
     *,
     racks: Mapping[int, str] | None = None,
+    behind_relays: bool = False,
 ) -> AsyncIterator[Cluster]:
     """A running cluster of `nodes` nodes; gone, with its files, at the end (files in `directory` stay).
 
-    `properties` are added to every node's server.properties; `racks` are those of nodes, by id.
+    `properties` are added to every node's server.properties; `racks` are those of nodes, by id. `behind_relays`: all
+    connections go through relays in this process, so that `cut_off` and the other faults of the network can be had.
     """
     with contextlib.ExitStack() as stack:
         folder = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kraft-")))
-        made = Cluster(folder, nodes, properties or {}, racks)
+        made = Cluster(folder, nodes, properties or {}, racks, behind_relays=behind_relays)
         try:
             await made.start()
             yield made

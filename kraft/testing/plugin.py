@@ -20,10 +20,11 @@ if find_spec("pytest_asyncio") is not None:
 
     @pytest_asyncio.fixture
     async def kraft_cluster() -> AsyncIterator[Cluster]:
-        """Three nodes on the test's event loop; clients that block belong in threads (`asyncio.to_thread`)."""
+        """Three nodes on the test's event loop, behind relays, so that their network can be hurt; clients that block
+        belong in threads (`asyncio.to_thread`)."""
         from kraft.testing.cluster import cluster
 
-        async with cluster(nodes=3) as running:
+        async with cluster(nodes=3, behind_relays=True) as running:
             yield running
 
 else:

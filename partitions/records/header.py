@@ -151,6 +151,13 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
+    def oldest_time_ms(self) -> int:
+        """The time of the oldest record, as far as a header tells; -1 if the records have none."""
+        if self.uses_log_append_time or self.delete_horizon_ms is not None:
+            return self.max_timestamp  # the first record's time is not what stands in its place
+        return self.base_timestamp
+
+    @property
     def has_producer_id(self) -> bool:
         """Sent by an idempotent or transactional producer."""
         return self.producer_id > NO_PRODUCER_ID

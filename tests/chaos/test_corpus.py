@@ -12,6 +12,7 @@ import pytest
 
 from kraft.chaos.campaign import Tally, run_campaign, verify
 from kraft.chaos.case import Case
+from kraft.chaos.coverage import asked_of_clusters
 from kraft.chaos.faults import DEFAULT_FAULTS
 from kraft.chaos.report import Asked, failure_lines, never_happened
 from kraft.chaos.run import run
@@ -48,11 +49,11 @@ def test_what_failed_once_holds(path: Path) -> None:
     case = Case.load(path)
     tally = run_campaign([case.scenario], run, jobs=1)
     assert tally.seeds == 1
-    assert not tally.failed, failures(tally, Asked(None, (), case=str(path)))
+    assert not tally.failed, failures(tally, asked_of_clusters(None, (), case=str(path)))
 
 
 def test_the_fixed_seeds_hold_and_are_worth_something() -> None:
-    asked = Asked(None, DEFAULT_FAULTS)
+    asked = asked_of_clusters(None, DEFAULT_FAULTS)
     scenarios = [scenario_of(seed, seconds=seconds) for seconds, seeds in SEEDS.items() for seed in seeds]
     tally = run_campaign([*scenarios, *NARROW], run, jobs=JOBS)
     assert tally.seeds == len(scenarios) + len(NARROW)

@@ -12,10 +12,11 @@ import pytest
 from kraft.protocol.errors import ErrorCode
 from tests.support.group_members import GROUP_SETTINGS
 from tests.support.java_programs import DOWNLOAD_S, SOURCES
-from tests.support.node_processes import NodeProcesses
+from tests.support.node_processes import PATIENCE, NodeProcesses
 from tests.support.raw_client import RawConnection, assert_works, batch
+from tests.support.shared_builds import made_once
 
-TEST_TIMEOUT_S = 150
+TEST_TIMEOUT_S = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,7 +43,7 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcesses]:
     """Three nodes, on which members' sessions are short. A test that stops one takes `fragile_cluster` instead."""
-    running = NodeProcesses(tmp_path_factory.mktemp("cluster"), settings=GROUP_SETTINGS)
+    running = NodeProcesses(tmp_path_factory.mktemp("cluster"), settings=GROUP_SETTINGS | PATIENCE)
     try:
         yield running
     finally:
@@ -56,6 +57,14 @@ def fragile_cluster(cluster: NodeProcesses) -> Iterator[NodeProcesses]:
     cluster.restore()
 
 
+@pytest.fixture
+def hasty_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benchmarks do not wait until their brokers have nothing left to do: nobody asks how fast this machine is."""
+    monkeypatch.setattr("bench.machine.SETTLE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("bench.replication.idle.EMPTY_S", 1)
+    monkeypatch.setattr("bench.groups.loading.BEFORE_S", 0.5)
+
+
 UNREACHABLE = ("Could not transfer artifact", "Could not resolve", "offline mode")
 
 
@@ -65,23 +74,25 @@ def java_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     for command in ("mvn", "javac"):
         if shutil.which(command) is None:
             pytest.skip(f"{command} is not installed: Java's client cannot be run")
-    file = tmp_path_factory.mktemp("java") / "classpath"
-    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={file}"]
-    done = subprocess.run(
-        ["mvn", "-q", "-B", "-f", SOURCES / "pom.xml", *goal],
-        capture_output=True,
-        text=True,
-        timeout=DOWNLOAD_S,
-        check=False,
-    )
-    if any(sign in done.stdout for sign in UNREACHABLE):
-        pytest.skip(f"Java's client cannot be downloaded: {done.stdout.strip().splitlines()[0]}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return file.read_text().strip()
+
+    def make(folder: Path) -> None:
+        goal = ["dependency:build-classpath", f"-Dmdep.outputFile={folder / 'classpath'}"]
+        done = subprocess.run(
+            ["mvn", "-q", "-B", "-f", SOURCES / "pom.xml", *goal],
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD_S,
+            check=False,
+        )
+        if any(sign in done.stdout for sign in UNREACHABLE):
+            pytest.skip(f"Java's client cannot be downloaded: {done.stdout.strip().splitlines()[0]}")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return (made_once(tmp_path_factory, "java", make) / "classpath").read_text().strip()
 
 
 KAFKAJS = "kafkajs@2.2.4"
-NPM_S = 120
+NPM_S = 240
 NPM_UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ENOTCACHED")
 
 
@@ -91,13 +102,15 @@ def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for command in ("node", "npm"):
         if shutil.which(command) is None:
             pytest.skip(f"{command} is not installed: kafkajs cannot be run")
-    folder = tmp_path_factory.mktemp("kafkajs")
-    command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", KAFKAJS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=NPM_S, check=False)
-    if any(sign in done.stderr for sign in NPM_UNREACHABLE):
-        pytest.skip(f"kafkajs cannot be downloaded: {done.stderr.strip().splitlines()[0]}")
-    assert done.returncode == 0, done.stderr
-    return folder / "node_modules"
+
+    def make(folder: Path) -> None:
+        command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", KAFKAJS]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=NPM_S, check=False)
+        if any(sign in done.stderr for sign in NPM_UNREACHABLE):
+            pytest.skip(f"kafkajs cannot be downloaded: {done.stderr.strip().splitlines()[0]}")
+        assert done.returncode == 0, done.stderr
+
+    return made_once(tmp_path_factory, "kafkajs", make) / "node_modules"
 
 
 # -- for requests over raw sockets

@@ -18,6 +18,7 @@ import kraft.chaos.real.method as method
 import kraft.chaos.real.run as run
 from kraft.chaos.experiments.document import Experiment, load
 from kraft.chaos.experiments.verdict import Reason, Verdict, judge
+from kraft.chaos.real import namespaces
 from kraft.chaos.real.cluster import ChaosCluster
 from kraft.chaos.real.faults import Aim
 from kraft.chaos.real.faults.processes import Down
@@ -113,6 +114,24 @@ def test_transactions_have_one_outcome_though_their_coordinator_dies(base: Path)
     verdict, reasons = judged(experiment_of("transactions", [TRANSACTIONAL, CONSUMER], [kill], 11), base)
     assert reasons == []
     assert verdict.counts["acked"] > 0
+
+
+def test_disks_clocks_packets_and_cores_are_hurt_and_nothing_is_lost(base: Path) -> None:
+    """In network namespaces, where this host has them. Faults overlap: each is proved, and its end, by itself."""
+    hurt = [
+        "{fault: slow-disk, target: all nodes, sync: 20ms, at: 1s, for: 6s}",
+        "{fault: clock-offset, target: leader of orders-0, offset: -1h, at: 1s, for: 5s}",
+        "{fault: cpu-pressure, target: all nodes, share: 20%, at: 1s, for: 3s}",
+        "{fault: packet-loss, target: leader of orders-1, lost: 5%, at: 1s, for: 6s}",
+        "{fault: cut-off, target: follower of orders-0, from: nodes, direction: in, at: 2s, for: 3s}",
+        "{fault: failing-disk, target: leader of orders-0, at: 8s, for: 3s}",
+    ]
+    if namespaces.refusal():
+        hurt = [one for one in hurt if "packet-loss" not in one]
+    text = file_of("hurt", [IDEMPOTENT, CONSUMER], hurt, 12)
+    network = "relays" if namespaces.refusal() else "namespaces"
+    _, reasons = judged(load(text.replace("  nodes: 3", f"  nodes: 3\n  network: {network}")), base)
+    assert reasons == []
 
 
 # -- what is not

@@ -70,12 +70,16 @@ def assert_reads(cluster: NodeProcesses, topic: str, values: list[bytes]) -> Non
 
 
 def assert_repaired(cluster: NodeProcesses, node_id: int, topic: str) -> None:
-    until(lambda: "a damaged replica is made anew" in cluster.log_text(node_id), "the replica is given up")
+    until(lambda: is_given_up(cluster, node_id, topic), "the replica is given up")
     cluster.restore()
     sound = {segment_of(cluster, other, topic).read_bytes() for other in cluster.node_ids}
     assert len(sound) == 1
-    document = cluster.local.http_json(node_id, "/api/cluster")
-    assert document["offline_replicas"] == []
+    assert cluster.page(node_id)["offline_replicas"] == []
+
+
+def is_given_up(cluster: NodeProcesses, node_id: int, topic: str) -> bool:
+    lines = cluster.log_text(node_id).splitlines()
+    return any("a damaged replica is made anew" in line and f"{topic}-0" in line for line in lines)
 
 
 def test_a_leaders_log_rots_while_the_node_is_down(fragile_cluster: NodeProcesses) -> None:
@@ -180,7 +184,7 @@ def test_a_data_directory_is_gone_at_start(two_directories: tuple[NodeProcesses,
         return {n for n, state in cluster.partitions(topic).items() if node_id in state.isrs}
 
     until(lambda: in_sync() == set(range(6)) - there, "the others are in sync again")
-    document = cluster.local.http_json(node_id, "/api/cluster")
+    document = cluster.page(node_id)
     assert [entry["path"] for entry in document["offline_log_dirs"]] == [str(more)]
     assert {(entry["topic"], entry["partition"]) for entry in document["offline_replicas"]} >= {
         (topic, partition) for partition in there

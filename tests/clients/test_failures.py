@@ -6,7 +6,7 @@ import pytest
 
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.producers import InitProducerIdRequest
-from tests.support.node_processes import NodeProcesses, until
+from tests.support.node_processes import WAIT_S, NodeProcesses, until
 from tests.support.raw_client import RawConnection, batch
 from tests.support.streams import IDEMPOTENT, ConfluentStream, audit, read_all, streaming
 
@@ -110,7 +110,7 @@ def test_a_controlled_shutdown_fails_no_produce(client: str, fragile_cluster: No
 def test_stopping_the_whole_cluster_keeps_everything(fragile_cluster: NodeProcesses) -> None:
     """Topics, their configs, records and producer state; the producer itself just goes on."""
     cluster, topic = fragile_cluster, replicated_topic(fragile_cluster)
-    before = cluster.admin.list_topics(timeout=10)
+    before = cluster.admin.list_topics(timeout=WAIT_S)
     with streaming(IDEMPOTENT["confluent-kafka"](cluster.bootstrap, topic, PARTITIONS)) as stream:
         stream.wait_for(BEFORE)
         cluster.local.stop_all()
@@ -118,7 +118,7 @@ def test_stopping_the_whole_cluster_keeps_everything(fragile_cluster: NodeProces
         cluster.restore()
         stream.wait_for(AFTER)
     audit(stream, read_all(cluster.bootstrap, topic, PARTITIONS))
-    after = cluster.admin.list_topics(timeout=10)
+    after = cluster.admin.list_topics(timeout=WAIT_S)
     assert after.cluster_id == before.cluster_id
     assert {n: sorted(t.partitions) for n, t in after.topics.items()} == {
         n: sorted(t.partitions) for n, t in before.topics.items()
@@ -181,6 +181,7 @@ def test_too_few_replicas_refuse_acks_all_and_nothing_else(fragile_cluster: Node
         assert (refused.error_code, refused.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
         assert connection.produce(topic, batch(b"alone"), acks=1).base_offset == first + 1
         cluster.restore()
+        until(lambda: len(connection.in_sync(topic)) == 2, "the leader knows that the follower is back")
         assert connection.produce(topic, batch(b"both again")).base_offset == first + 2
 
 

@@ -9,7 +9,7 @@ import pytest
 from bench.groups.__main__ import main
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("hasty_bench")
 def test_commits_and_the_loading_of_a_shard(capsys: pytest.CaptureFixture[str]) -> None:
     small = ("--commits", "1000", "--loaded", "10000")
     assert main(["--only", "commits", "loading", *small, "--json"]) == 0

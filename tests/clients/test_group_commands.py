@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
+from kraft.cli.app import run
 from kraft.user_error import EXIT_DONE, EXIT_FAILED
-from tests.support.node_processes import NodeProcesses, until
+from tests.support.node_processes import PATIENCE, NodeProcesses, until
 
 COMMAND_S = 60
 PARTITIONS = 4
 RECORDS = 400
 SESSION_MS = 6_000
-SETTINGS = {
+SETTINGS = PATIENCE | {
     "offsets.topic.num.partitions": "5",
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.session.timeout.ms": str(SESSION_MS),
@@ -44,26 +45,34 @@ def groups_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodePro
 
 
 class Commands:
-    """`kraft …` on the cluster."""
+    """`kraft …` on the cluster: what reads and writes records as processes, what asks and changes in this one."""
 
-    def __init__(self, cluster: NodeProcesses) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: NodeProcesses, captured: pytest.CaptureFixture[str]) -> None:
+        self._bootstrap = ("--bootstrap-server", cluster.bootstrap)
+        self._captured = captured
 
     def line(self, *arguments: str) -> list[str]:
-        bootstrap = ("--bootstrap-server", self._cluster.bootstrap)
-        return [sys.executable, "-m", "kraft.cli.entry", *arguments, *bootstrap]
+        return [sys.executable, "-m", "kraft.cli.entry", *arguments, *self._bootstrap]
 
-    def run(self, *arguments: str, stdin: str = "", exit_code: int = EXIT_DONE) -> str:
+    def run(self, *arguments: str, stdin: str = "") -> str:
         """Runs one to its end; returns its standard output."""
         done = subprocess.run(
             self.line(*arguments), input=stdin, capture_output=True, text=True, timeout=COMMAND_S, check=False
         )
-        assert done.returncode == exit_code, f"{arguments}: {done.stderr}"
+        assert done.returncode == EXIT_DONE, f"{arguments}: {done.stderr}"
         return done.stdout
 
-    def told(self, *arguments: str, exit_code: int = EXIT_DONE) -> Any:
-        """The JSON object that it prints."""
-        return json.loads(self.run(*arguments, "--json", exit_code=exit_code))
+    def groups(self, *arguments: str, exit_code: int = EXIT_DONE) -> str:
+        """`kraft groups …`; returns its standard output."""
+        self._captured.readouterr()
+        ended = run(["groups", *arguments, *self._bootstrap])
+        output, errors = self._captured.readouterr()
+        assert ended == exit_code, f"{arguments}: {errors}"
+        return output
+
+    def told(self, *arguments: str) -> Any:
+        """The JSON object that `kraft groups` prints."""
+        return json.loads(self.groups(*arguments, "--json"))
 
     def produce(self, topic: str, lines: range) -> None:
         """With keys, so that every partition gets some."""
@@ -73,20 +82,20 @@ class Commands:
 
     def committed(self, group: str) -> dict[int, int]:
         """By partition."""
-        offsets = self.told("groups", "describe", group)["offsets"]
+        offsets = self.told("describe", group)["offsets"]
         return {row["partition"]: row["current"] for row in offsets if row["current"] is not None}
 
     def owned(self, group: str) -> list[int]:
         """How many partitions each member has, while the group is stable."""
-        group_now = self.told("groups", "describe", group)
+        group_now = self.told("describe", group)
         if group_now["state"] != "Stable":
             return []
         return sorted(len(member["partitions"]) for member in group_now["members"])
 
 
 @pytest.fixture
-def kraft(groups_cluster: NodeProcesses) -> Commands:
-    return Commands(groups_cluster)
+def kraft(groups_cluster: NodeProcesses, capfd: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(groups_cluster, capfd)
 
 
 class Consuming:
@@ -138,9 +147,7 @@ def test_two_members_share_a_topic_and_one_killed_leaves_its_part_to_the_other(
     assert sorted(first.lines + second.lines) == list(range(RECORDS)), "each record once"
     assert first.lines
     assert second.lines
-    ends_stored = sum(
-        kraft.told("groups", "describe", group)["offsets"][number]["log_end"] for number in range(4)
-    )
+    ends_stored = sum(kraft.told("describe", group)["offsets"][number]["log_end"] for number in range(4))
     assert ends_stored == RECORDS
     until(
         lambda: sum(kraft.committed(group).values()) == RECORDS,
@@ -151,7 +158,7 @@ def test_two_members_share_a_topic_and_one_killed_leaves_its_part_to_the_other(
         ("delete", group),
         ("delete-offsets", group, "--topic", topic),
     ):
-        kraft.run("groups", *refused, exit_code=EXIT_FAILED)
+        kraft.groups(*refused, exit_code=EXIT_FAILED)
     assert sum(kraft.committed(group).values()) == RECORDS
 
     assert first.ended(signal.SIGKILL) == -signal.SIGKILL
@@ -161,13 +168,13 @@ def test_two_members_share_a_topic_and_one_killed_leaves_its_part_to_the_other(
     assert Counter(second.lines).most_common(1)[0][1] == 1, "and nothing twice"
 
     assert second.ended(signal.SIGTERM) == EXIT_DONE
-    left = kraft.told("groups", "describe", group)
+    left = kraft.told("describe", group)
     assert (left["state"], left["members"], left["type"]) == ("Empty", [], protocol)
     assert [(row["lag"], row["lag_s"]) for row in left["offsets"]] == [(0, None)] * PARTITIONS
 
 
 def has_group(kraft: Commands, group: str) -> bool:
-    return group in {row["group"] for row in kraft.told("groups", "list")["groups"]}
+    return group in {row["group"] for row in kraft.told("list")["groups"]}
 
 
 @both_protocols
@@ -178,21 +185,19 @@ def test_a_group_from_its_first_offset_to_its_deletion(
     kraft.produce(topic, range(RECORDS))
     join = ("consume", topic, "--group", group, *JOINING[protocol])
     assert kraft.run(*join, "--exit-at-end") == "", "without --from-beginning it begins at the end"
-    kraft.run("groups", "describe", group)
-    kraft.run("groups", "delete", group)
+    kraft.groups("describe", group)
+    kraft.groups("delete", group)
 
     read = kraft.run(*join, "--from-beginning", "--max", "30").splitlines()
     assert sum(kraft.committed(group).values()) == len(read) == 30
     read += kraft.run(*join, "--from-beginning", "--exit-at-end").splitlines()
     assert sorted(map(int, read)) == list(range(RECORDS)), "it went on where it was"
-    listed = [
-        row for row in kraft.told("groups", "list", "--type", protocol)["groups"] if row["group"] == group
-    ]
+    listed = [row for row in kraft.told("list", "--type", protocol)["groups"] if row["group"] == group]
     assert listed == [{"group": group, "type": protocol, "state": "Empty", "protocol": "consumer"}]
     ends = kraft.committed(group)
     assert sum(ends.values()) == RECORDS
 
-    reset = ("groups", "reset-offsets", group)
+    reset = ("reset-offsets", group)
     planned = kraft.told(*reset, "--all-topics", "--to-earliest")
     changes = [
         {"topic": topic, "partition": number, "from": ends[number], "to": 0} for number in range(PARTITIONS)
@@ -200,7 +205,7 @@ def test_a_group_from_its_first_offset_to_its_deletion(
     assert planned == {"group": group, "changes": changes, "executed": False}
     assert kraft.committed(group) == ends, "nothing has changed"
     assert kraft.told(*reset, "--all-topics", "--to-earliest", "--execute") == {**planned, "executed": True}
-    behind = kraft.told("groups", "describe", group)["offsets"]
+    behind = kraft.told("describe", group)["offsets"]
     assert [(row["current"], row["lag"]) for row in behind] == [
         (0, ends[number]) for number in range(PARTITIONS)
     ]
@@ -210,14 +215,16 @@ def test_a_group_from_its_first_offset_to_its_deletion(
     assert kraft.committed(group) == {0: 0, 1: 7, 2: ends[2], 3: ends[3]}
     kraft.told(*reset, "--topic", topic, "--by-duration", "PT12H", "--execute")
     assert set(kraft.committed(group).values()) == {0}
-    kraft.run(*reset, "--from-file", "-", "--execute", stdin=f"{topic},0,3\n{topic},1,{RECORDS * 2}\n")
+    kraft.run(
+        "groups", *reset, "--from-file", "-", "--execute", stdin=f"{topic},0,3\n{topic},1,{RECORDS * 2}\n"
+    )
     assert kraft.committed(group) == {0: 3, 1: ends[1], 2: 0, 3: 0}
     assert len(kraft.run(*join, "--exit-at-end").splitlines()) == ends[0] - 3 + ends[2] + ends[3]
 
-    kraft.run("groups", "delete-offsets", group, "--topic", f"{topic}:0")
+    kraft.groups("delete-offsets", group, "--topic", f"{topic}:0")
     assert sorted(kraft.committed(group)) == [1, 2, 3]
-    assert kraft.told("groups", "delete", group) == {"groups": [{"group": group}]}
-    kraft.run("groups", "describe", group, exit_code=EXIT_FAILED)
+    assert kraft.told("delete", group) == {"groups": [{"group": group}]}
+    kraft.groups("describe", group, exit_code=EXIT_FAILED)
     assert not has_group(kraft, group)
 
 
@@ -229,12 +236,12 @@ def test_a_member_that_stands_still_is_removed(
     stuck = consuming(topic, "--group", group, "--instance-id", "first", *JOINING[protocol])
     until(lambda: has_group(kraft, group) and kraft.owned(group) == [PARTITIONS], "it has all partitions")
     stuck.process.send_signal(signal.SIGSTOP)
-    removed = kraft.told("groups", "remove-member", group, "--instance", "first")
+    removed = kraft.told("remove-member", group, "--instance", "first")
     assert [(member["instance_id"], member.get("error")) for member in removed["members"]] == [
         ("first", None)
     ]
-    kraft.run("groups", "remove-member", group, "--instance", "first", exit_code=EXIT_FAILED)
-    assert kraft.told("groups", "describe", group)["members"] == []
+    kraft.groups("remove-member", group, "--instance", "first", exit_code=EXIT_FAILED)
+    assert kraft.told("describe", group)["members"] == []
 
 
 def test_where_a_group_without_offsets_begins(groups_cluster: NodeProcesses, kraft: Commands) -> None:

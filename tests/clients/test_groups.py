@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -24,7 +23,7 @@ from tests.support.group_members import (
     java,
     kafkajs,
 )
-from tests.support.java_programs import SOURCES
+from tests.support.java_programs import compiled
 from tests.support.node_processes import NodeProcesses, until
 
 PARTITIONS = 6
@@ -35,11 +34,7 @@ Libraries = Callable[[str], Library]
 @pytest.fixture(scope="session")
 def java_member(java_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The class path of the compiled GroupMember."""
-    folder = tmp_path_factory.mktemp("classes")
-    subprocess.run(
-        ["javac", "-cp", java_classpath, "-d", folder, SOURCES / "GroupMember.java"], check=True, timeout=120
-    )
-    return f"{folder}:{java_classpath}"
+    return compiled(tmp_path_factory, java_classpath, "GroupMember")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiokafka.record.memory_records import MemoryRecords as AioKafkaRecords
 
-from tests.support.node_processes import NodeProcesses
+from tests.support.node_processes import NodeProcesses, until
 from tests.support.real_clients import LIBRARIES, Client, How
 
 with warnings.catch_warnings():  # kafka-python reads its schemas by a deprecated call
@@ -58,6 +58,7 @@ def test_segments_of_a_running_cluster(cluster: NodeProcesses, client: Client) -
         values = values_of(codec)
         written += values
         client.produce(cluster.bootstrap, topic, {0: values}, How(codec=codec, idempotent=True))
+    until(lambda: len(cluster.partitions(topic)[0].isrs) == len(cluster.node_ids), "all replicas have all")
     for node_id in cluster.node_ids:
         folder = cluster.local.node_dir(node_id) / "data" / f"{topic}-0"
         for reader in (KafkaPythonRecords, AioKafkaRecords):

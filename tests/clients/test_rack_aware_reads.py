@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from partitions.replica_selector import RACK_AWARE_SELECTOR
-from tests.support.node_processes import NodeProcesses, until
+from tests.support.node_processes import PATIENCE, NodeProcesses, until
 from tests.support.real_clients import confluent_consumer
 from tests.support.streams import ConfluentStream, audit, read_all, streaming
 
@@ -211,7 +211,7 @@ def reading(client: str, cluster: RackedNodes, topic: str, rack: str) -> Iterato
 @pytest.fixture(scope="module")
 def racked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RackedNodes]:
     folder: Path = tmp_path_factory.mktemp("racks")
-    nodes = RackedNodes(folder, settings={"replica.selector.class": RACK_AWARE_SELECTOR})
+    nodes = RackedNodes(folder, settings=PATIENCE | {"replica.selector.class": RACK_AWARE_SELECTOR})
     with contextlib.closing(nodes):
         yield nodes
 

@@ -1,7 +1,8 @@
 """README.md as a newcomer types it, and what goes on in `GO_ON`: every command and program, in order, in one folder.
 
-Left out are the installation and `scripts/*`. Campaigns are cut to one seed. Commands in the prose are asked for their
-help. Where something listens on the ports that the README names, others take their place.
+Left out are the installation and `scripts/*`. Campaigns are cut to one seed, those of whole clusters to ten seconds
+of it. Commands in the prose are asked for their help. Where something listens on the ports that the README names,
+others take their place.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ def commands(text: str, port: int) -> str:
     """A block of commands as the test runs it."""
     kept = (line for line in text.splitlines() if not line.startswith(LEFT_OUT))
     script = re.sub(r"--seeds \d+", "--seeds 1", "\n".join(kept))
+    script = re.sub(r"^kraft chaos simulate\b", "kraft chaos simulate --seconds 10", script, flags=re.M)
     script = re.sub(r"^kraft server ", "until_started kraft server ", script, flags=re.M)
     if port != PORT:
         script = re.sub(
@@ -174,6 +176,7 @@ def test_what_is_left_out_and_what_is_cut() -> None:
         "kraft cluster start --port 20000  # three\nkraft cluster start-node 1\nuntil_started kraft server a.properties"
     )
     assert commands("scripts/demo\nkraft chaos quorum --seeds 1000\n", PORT) == "kraft chaos quorum --seeds 1"
+    assert commands("kraft chaos simulate --seeds 20", PORT) == "kraft chaos simulate --seconds 10 --seeds 1"
 
 
 def test_a_line_that_is_not_printed_is_missed() -> None:

@@ -17,7 +17,7 @@ from partitions.records.compression import Codec
 from tests.support.node_processes import NodeProcesses, until
 from tests.support.real_clients import CLIENTS, QUIET, Client, How, confluent_consumer
 
-WAIT_S = 20
+WAIT_S = 60
 VALUES = [b"value %d" % number for number in range(20)]
 YEAR_3000_MS = 32_503_680_000_000
 

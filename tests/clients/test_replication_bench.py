@@ -9,13 +9,14 @@ import pytest
 
 from bench.replication.__main__ import main
 
+pytestmark = [pytest.mark.usefixtures("hasty_bench"), pytest.mark.timeout(300)]
+
 
 def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     assert main([*arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.timeout(180)
 def test_rates_and_latencies_are_of_the_same_producer(capsys: pytest.CaptureFixture[str]) -> None:
     document = _run(
         capsys, "--only", "throughput", "latency", "--records", "60000", "--repeats", "1", "--latency-s", "1"
@@ -30,7 +31,6 @@ def test_rates_and_latencies_are_of_the_same_producer(capsys: pytest.CaptureFixt
     assert len(document["limits"]) == 6
 
 
-@pytest.mark.timeout(180)
 def test_a_follower_catches_up_and_partitions_rest(capsys: pytest.CaptureFixture[str]) -> None:
     document = _run(
         capsys,
@@ -45,7 +45,6 @@ def test_a_follower_catches_up_and_partitions_rest(capsys: pytest.CaptureFixture
     assert len(document["limits"]) == 2
 
 
-@pytest.mark.timeout(180)
 def test_all_partitions_come_back_after_a_kill_and_a_restart(capsys: pytest.CaptureFixture[str]) -> None:
     document = _run(capsys, "--only", "scale", "--partitions", "30")
     scale = document["figures"]["scale"]
@@ -56,7 +55,6 @@ def test_all_partitions_come_back_after_a_kill_and_a_restart(capsys: pytest.Capt
     assert len(document["limits"]) == 3
 
 
-@pytest.mark.timeout(180)
 def test_a_gap_is_the_sum_of_its_shares(capsys: pytest.CaptureFixture[str]) -> None:
     document = _run(capsys, "--only", "failover", "--kills", "2", "--stops", "1")
     failover = document["figures"]["failover"]

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 from bench.spark.__main__ import main
 
 pytestmark = [
+    pytest.mark.usefixtures("hasty_bench"),
     pytest.mark.timeout(400),  # a JVM starts in here
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # pyspark's own
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from kraft.cli.app import run
 from kraft.local_cluster.cluster import LocalCluster
 from kraft.runtime.free_ports import free_port_range
 from kraft.storage import new_uuid
-from tests.support.node_processes import NodeProcesses
+from tests.support.node_processes import NodeProcesses, until
 from tests.support.real_clients import confluent_consumer
 
 TIMEOUT_S = 60
@@ -70,8 +71,7 @@ class NodeFiles:
         self.cluster_id = new_uuid()
         self.client_port, self.controller_port, self.http_port = (free_port_range(3) + n for n in range(3))
         self.write()
-        ended = kraft("storage", "format", "--cluster-id", self.cluster_id, "--config", self.config)
-        assert ended.exit_code == 0, ended.errors
+        assert run(["storage", "format", "--cluster-id", self.cluster_id, "--config", str(self.config)]) == 0
 
     def write(self, **settings: str) -> None:
         """Writes the configuration, with some keys set otherwise; an underscore stands for a dot."""
@@ -134,7 +134,7 @@ def test_a_second_process_on_the_same_folder(cluster: NodeProcesses, tmp_path: P
     ended = kraft("server", config)
     assert_sentence(ended, str(first / "data"), "another process")
     assert cluster.local.pid(1) == pid
-    assert cluster.local.readiness(1)["ready"]
+    until(lambda: cluster.local.readiness(1).get("ready"), "the first is ready")
 
 
 def test_a_folder_of_another_node(node: NodeFiles) -> None:
@@ -250,7 +250,7 @@ def test_a_cluster_on_ports_in_use(cluster: NodeProcesses, tmp_path: Path) -> No
     ended = kraft("cluster", "start", "--dir", tmp_path / "c", "--port", str(port))
     assert_sentence(ended, str(port), "in use")
     assert not (tmp_path / "c").exists()
-    assert cluster.local.status()["nodes"][0]["state"] == "running"
+    until(lambda: cluster.local.status()["nodes"][0]["state"] == "running", "the old one runs")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from bench.transactions.__main__ import main
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("hasty_bench")
 def test_small_runs_of_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
     small = ("--records", "30000", "--repeats", "1", "--processed", "6000", "--commits", "20")
     assert main([*small, "--json"]) == 0

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.java_programs import DOWNLOAD_S, FLAGS, RUN_S, SOURCES
+from tests.support.java_programs import DOWNLOAD_S, FLAGS, RUN_S, compiled
 from tests.support.node_processes import NodeProcesses, until
 from tests.support.real_clients import CLIENTS as PLAIN_CLIENTS
+from tests.support.shared_builds import made_once
 from tests.support.transactional_clients import (
     AIOKAFKA,
     CONFLUENT,
@@ -34,7 +35,8 @@ from tests.support.transactional_clients import (
 )
 
 PARTITIONS = 3
-SHORT_TIMEOUT_MS = 1_500
+SHORT_TIMEOUT_MS = 6_000
+"""In which a client on a busy machine has sent a few records, and somebody has looked at them."""
 TRANSACTIONS_SEEN = 3
 """A processor that has committed so many is not waited for longer."""
 UNREACHABLE = ("dial tcp", "no such host", "proxyconnect")
@@ -50,24 +52,28 @@ def go_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """franz-go's, built."""
     if shutil.which("go") is None:
         pytest.skip("go is not installed: franz-go cannot be run")
-    program = tmp_path_factory.mktemp("go") / "transactional"
-    command = ["go", "build", "-o", str(program), "."]
-    done = subprocess.run(
-        command, cwd=PROGRAMS / "franz_go", capture_output=True, text=True, timeout=DOWNLOAD_S, check=False
-    )
-    if done.returncode and any(sign in done.stderr for sign in UNREACHABLE):
-        pytest.skip(f"franz-go cannot be downloaded: {done.stderr.strip().splitlines()[0]}")
-    assert done.returncode == 0, done.stderr
-    return program
+
+    def make(folder: Path) -> None:
+        command = ["go", "build", "-o", str(folder / "transactional"), "."]
+        done = subprocess.run(
+            command,
+            cwd=PROGRAMS / "franz_go",
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD_S,
+            check=False,
+        )
+        if done.returncode and any(sign in done.stderr for sign in UNREACHABLE):
+            pytest.skip(f"franz-go cannot be downloaded: {done.stderr.strip().splitlines()[0]}")
+        assert done.returncode == 0, done.stderr
+
+    return made_once(tmp_path_factory, "franz-go", make) / "transactional"
 
 
 @pytest.fixture(scope="session")
 def java_classes(java_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The class path of the compiled programs."""
-    folder = tmp_path_factory.mktemp("transactional-classes")
-    programs = [SOURCES / "Transactions.java", SOURCES / "WordCount.java"]
-    subprocess.run(["javac", "-cp", java_classpath, "-d", folder, *programs], check=True, timeout=120)
-    return f"{folder}:{java_classpath}"
+    return compiled(tmp_path_factory, java_classpath, "Transactions", "WordCount")
 
 
 @pytest.fixture

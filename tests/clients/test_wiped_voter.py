@@ -7,7 +7,7 @@ import shutil
 from functools import partial
 
 from kraft.storage import format_node
-from tests.support.node_processes import NodeProcesses, until
+from tests.support.node_processes import WAIT_S, NodeProcesses, until
 from tests.support.streams import IDEMPOTENT, audit, read_all, streaming
 
 PARTITIONS = 3
@@ -48,7 +48,7 @@ def test_a_voter_with_an_older_copy_of_its_folder_ends_until_it_is_wiped(
     fragile_cluster: NodeProcesses,
 ) -> None:
     cluster = fragile_cluster
-    voter = next(n for n in cluster.node_ids if n != cluster.local.status()["controller_id"])
+    voter = next(n for n in cluster.node_ids if n != cluster.controller())
     journal = cluster.local.node_dir(voter) / "data" / "__cluster_metadata-0"
     backup = cluster.local.node_dir(voter) / "backup"
     assert cluster.local.kill(voter)
@@ -71,7 +71,7 @@ def test_a_voter_with_an_older_copy_of_its_folder_ends_until_it_is_wiped(
     wipe(cluster, voter)
     cluster.local.start_node(voter)
     until(lambda: all(votes(cluster, node_id) for node_id in cluster.node_ids), "all voters count again")
-    assert topic in cluster.admin.list_topics(timeout=10).topics
+    assert topic in cluster.admin.list_topics(timeout=WAIT_S).topics
 
 
 def offset(cluster: NodeProcesses, node_id: int) -> int:

@@ -119,7 +119,7 @@ async def test_metadata_reaches_every_node(kraft_cluster: Cluster) -> None:
     assert await asyncio.to_thread(producer.flush, 20) == 0
     for node in kraft_cluster.nodes.values():
         assert node.broker is not None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             await node.broker.loader.wait_until(lambda image: image.topic("everywhere") is not None)
     images = [node.broker.metadata.image for node in kraft_cluster.nodes.values() if node.broker]
     topics = {image.topic("everywhere") for image in images}
@@ -139,6 +139,6 @@ async def test_a_cluster_of_one(tmp_path) -> None:
 
 async def test_all_nodes_stop_at_once() -> None:
     """The last ones have no quorum to ask; they stop all the same, and soon."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(40):
         async with cluster(nodes=3) as running:
             await asyncio.to_thread(LIBRARIES[0].produce, running.bootstrap_servers, "x", {0: [b"x"]})

@@ -105,6 +105,6 @@ def test_a_topic_is_ingested_while_it_grows(shared_cluster: ThreadedCluster, tmp
     assert {one.partition: one.offset for one in answer.topic_partitions} == {0: 5, 1: second["to"]}
 
     again = start(shared_cluster, tmp_path / "table", topic)
-    output, _ = again.communicate(timeout=CALL_S)
+    output, _ = again.communicate(timeout=START_S)
     assert again.returncode == 0
     assert (json.loads(output)["rows"], json.loads(output)["version"]) == (0, told["version"])

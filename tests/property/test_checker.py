@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from kraft.chaos.checker import check_history, never
 from kraft.chaos.history import History, Operation, OperationKind, OperationStatus, TopicKey, Value
+from tests.support.examples import examples
 
 OK, FAIL, INFO = OperationStatus.OK, OperationStatus.FAIL, OperationStatus.INFO
 SIDE_TOPIC = "side"
@@ -396,7 +397,7 @@ def played(seed: int, *, steps: int = STEPS, churns: bool = True, loses: bool = 
 
 
 @given(seeds, st.integers(0, 400))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_whatever_a_right_cluster_does_is_valid(seed: int, steps: int) -> None:
     report = check_history(played(seed, steps=steps).history)
     assert report.anomalies == []
@@ -405,14 +406,14 @@ def test_whatever_a_right_cluster_does_is_valid(seed: int, steps: int) -> None:
 
 
 @given(seeds, st.integers(0, 400))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_what_faults_explain_is_excused(seed: int, steps: int) -> None:
     model = played(seed, steps=steps, loses=True)
     assert check_history(model.history, is_excused=model.is_gone).anomalies == []
 
 
 @given(seeds, st.integers(50, 400))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_without_the_excuse_everything_that_was_promised_or_shown_is_missed(seed: int, steps: int) -> None:
     model = played(seed, steps=steps, churns=False, loses=True)
     broken = False

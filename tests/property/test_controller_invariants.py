@@ -30,6 +30,7 @@ from quorum.rpc.messages import (
     UpdateFeaturesRequest,
 )
 from tests.support.controller_world import World, registration
+from tests.support.examples import examples
 
 BROKERS = (1, 2, 3, 4)
 TOPICS = ("a", "b", "c.x", "c_x")
@@ -375,4 +376,4 @@ class ControllerLife(RuleBasedStateMachine):
 
 
 TestControllerLife = ControllerLife.TestCase
-TestControllerLife.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestControllerLife.settings = settings(max_examples=examples(150), stateful_step_count=50, deadline=None)

@@ -25,6 +25,7 @@ from partitions.errors import PartitionError
 from partitions.log.errors import LogError
 from partitions.topic_partition import TopicPartition
 from tests.support.broker_world import BrokerWorld, batch, gone, led_by, topic, topic_id
+from tests.support.examples import examples
 
 NUMBERS = (0, 1, 2)
 FOLLOWER = 2
@@ -229,7 +230,7 @@ async def play(is_follower: bool, steps: list[tuple[str, int]]) -> None:
     assert world.halts == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.booleans(), st.lists(STEPS, min_size=20, max_size=60))
 def test_a_session_tells_what_full_fetches_would(is_follower: bool, steps: list[tuple[str, int]]) -> None:
     asyncio.run(play(is_follower, steps))

@@ -24,6 +24,7 @@ from fetcher.replication import Replication
 from fetcher.settings import FetcherSettings
 from partitions.log.errors import OffsetOutOfRange
 from partitions.reads import read
+from tests.support.examples import examples
 from tests.support.fetch_world import A, B, FollowerMemory, Listened, followed
 from tests.support.memory_log import MemoryLog, MemoryRead
 
@@ -190,7 +191,7 @@ send 0, serve 0, deliver 1, deliver 0"""
 """Both lanes ask about a record that the new leader lacks; the one is answered when another has taken its place."""
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @example([(action, A, int(choice)) for action, choice in map(str.split, LATE_CUT.split(","))])
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from(KEYS), st.integers(0, 11)), max_size=80))
 def test_the_copy_is_the_original(steps: list[tuple[str, tuple[str, int], int]]) -> None:

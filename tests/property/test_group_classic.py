@@ -23,6 +23,7 @@ from kraft.protocol.schemas.classic_groups import (
     SyncGroupResponse,
 )
 from tests.support.classic_groups import GROUP_ID, Answer, World, is_join, is_sync, subscription
+from tests.support.examples import examples
 
 CLIENTS = ("a", "b", "c", "d")
 GONE = "gone"
@@ -236,7 +237,7 @@ def play(clients: Clients, step: tuple[Any, ...]) -> None:
         clients.take(getattr(clients.world, command)(rest[0]))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=st.lists(STEPS, max_size=40),
     initial_delay_ms=st.sampled_from([0, 3_000]),

@@ -18,6 +18,7 @@ from kraft.protocol.schemas.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
 )
 from tests.support.consumer_group_world import GROUP_ID, GroupWorld, state_of
+from tests.support.examples import examples
 
 TOPICS = ("t-a", "t-b", "u-a")
 SUBSCRIPTIONS = (
@@ -257,7 +258,9 @@ def play_with(simulation: Simulation, consumer: Consumer, step: tuple[object, ..
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(st.lists(STEPS, min_size=20, max_size=60))
 def test_every_partition_has_one_owner_in_the_end_and_never_two(steps: list[tuple[object, ...]]) -> None:

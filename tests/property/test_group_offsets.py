@@ -19,6 +19,7 @@ from kraft.coordinator.groups.context import GroupSettings
 from kraft.coordinator.shard import Decisions
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas import group_offsets as s
+from tests.support.examples import examples
 from tests.support.offsets_world import FakeGroup, OffsetsWorld, places
 
 NAMES = ("a", "b")
@@ -271,4 +272,4 @@ def _producers(commits: list[Commit]) -> set[int | None]:
 
 
 TestOffsetsLife = OffsetsLife.TestCase
-TestOffsetsLife.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestOffsetsLife.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)

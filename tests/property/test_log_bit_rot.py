@@ -11,6 +11,7 @@ from partitions.disk import Disk
 from partitions.log.errors import LogCorruptError, LogError
 from partitions.log.log import PartitionLog
 from partitions.records.batch import CorruptBatchError, decode_records, iter_batches, verify_crc
+from tests.support.examples import examples
 from tests.support.logs import FOLDER, batch_of, memory_disk, open_log
 
 RECORDS = 45
@@ -61,7 +62,7 @@ rot = st.tuples(st.floats(0, 1), st.integers(0, 7))
 
 
 @given(rot, st.sampled_from([(".log",), (".index",), (".index", ".log")]), reads)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_rot_between_two_processes(
     place: tuple[float, int], suffixes: tuple[str, ...], wanted: object
 ) -> None:
@@ -82,7 +83,7 @@ def test_rot_between_two_processes(
 
 
 @given(rot, st.sampled_from([(".log",), (CHECKPOINT_FILE_NAME,)]), st.permutations((0, 1, 2)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_epochs_end_where_they_ended_whatever_rots(
     place: tuple[float, int], suffixes: tuple[str, ...], asked: list[int]
 ) -> None:
@@ -101,7 +102,7 @@ def test_epochs_end_where_they_ended_whatever_rots(
 
 
 @given(rot, reads, reads)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_rot_while_a_process_runs_is_found_once_a_reader_complains(
     place: tuple[float, int], before: object, after: object
 ) -> None:

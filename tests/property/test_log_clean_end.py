@@ -25,6 +25,7 @@ from partitions.log.producers.producer_state import ProducerState
 from partitions.log_manager import LogManager
 from partitions.records.batch import BatchHeader, iter_batches
 from partitions.topic_partition import TopicPartition
+from tests.support.examples import examples
 from tests.support.logs import InlineExecutor, batch_of, halt, new_storage, run_inline, simulated_disk
 
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -201,7 +202,7 @@ class World:
         assert known == {producer_id: entry.batches for producer_id, entry in whole.producers.items()}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.one_of(st.none(), st.integers(0, 60)), min_size=1, max_size=5))
 def test_power_is_lost_at_any_step_of_a_clean_end(seed: int, steps: list[int | None]) -> None:
     world = World(seed)

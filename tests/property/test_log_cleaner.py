@@ -33,6 +33,7 @@ from tests.support.compaction import (
     data_batch,
     marker_batch,
 )
+from tests.support.examples import examples
 from tests.support.logs import simulated_disk
 from tests.support.power import PowerCut, power_cut_before
 from tests.support.transactions import read_committed
@@ -316,7 +317,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(0, 2**32), OPERATIONS)
 def test_a_reader_makes_the_same_of_it(seed: int, operations: list[tuple[str, int]]) -> None:
     world = World(seed)
@@ -339,7 +340,7 @@ def cut_power_within(world: World, action: str, amount: int, step: int) -> bool:
     return False
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(0, 2**32), OPERATIONS, st.data())
 def test_power_may_be_lost_at_every_step(
     seed: int, operations: list[tuple[str, int]], data: st.DataObject

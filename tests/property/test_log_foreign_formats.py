@@ -19,6 +19,7 @@ from partitions.log.log import PartitionLog
 from partitions.records.batch import decode_records, iter_batches, verify_crc
 from partitions.records.builder import RecordTuple, build_batch
 from partitions.records.compression import Codec
+from tests.support.examples import examples
 from tests.support.logs import FOLDER, new_storage, open_log, simulated_disk
 
 with warnings.catch_warnings():  # kafka-python reads its schemas by a deprecated call
@@ -88,7 +89,7 @@ def foreign_headers(pairs: Any) -> tuple[tuple[str, bytes | None], ...]:
 
 
 @READERS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(history=histories())
 def test_other_libraries_read_what_a_log_writes(reader: Any, history: list[Sent]) -> None:
     log, storage = new_log()
@@ -127,7 +128,7 @@ def test_other_libraries_read_what_a_log_writes(reader: Any, history: list[Sent]
 
 
 @BUILDERS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(history=histories())
 def test_a_log_takes_what_other_libraries_write(builder: Any, history: list[Sent]) -> None:
     log, _ = new_log()

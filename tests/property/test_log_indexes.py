@@ -16,6 +16,7 @@ from kraft.chaos.world.disk import SimulatedDisk
 from partitions.log.config import LogConfig
 from partitions.log.index import OffsetIndex, OffsetIndexView, TimeIndex, TimeIndexView
 from partitions.log.log import PartitionLog
+from tests.support.examples import examples
 from tests.support.logs import batch_of, memory_disk, open_log, retain
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=80, max_message_bytes=300)
@@ -156,7 +157,7 @@ class Timed:
             assert newest.offset == min(offset for offset, time in self.records if time == largest)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(STEPS)
 def test_a_time_is_found_where_a_walk_finds_it(steps: list[tuple[str, object]]) -> None:
     world = Timed()

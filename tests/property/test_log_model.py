@@ -25,6 +25,7 @@ from partitions.log.flushes import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.producers.producer_state import BATCHES_RETAINED, BatchRange, ProducerState
 from partitions.records.batch import BatchHeader, iter_batches, verify_crc
+from tests.support.examples import examples
 from tests.support.logs import FOLDER, PARTITION, batch_of, lead, new_storage, open_log, simulated_disk
 from tests.support.power import PowerCut, power_cut_before
 
@@ -355,7 +356,7 @@ def play(world: World, action: str, amount: int) -> None:
     getattr(world, action)(min(amount, 4) if action == "append" else amount)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32), OPERATIONS)
 def test_the_log_is_the_list(seed: int, operations: list[tuple[str, int]]) -> None:
     world = World(seed)
@@ -405,7 +406,7 @@ def cut_power_within(world: World, action: str, amount: int, step: int) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32), OPERATIONS, st.data())
 def test_power_may_be_lost_at_every_step(
     seed: int, operations: list[tuple[str, int]], data: st.DataObject

@@ -22,6 +22,7 @@ from partitions.records.batch import decode_records, iter_batches
 from partitions.records.control import ControlType
 from partitions.records.markers import read_marker
 from tests.property.test_log_model import CONFIG, STEPS_ON_DISK, World, cut_power_within
+from tests.support.examples import examples
 from tests.support.logs import FOLDER, batch_of, memory_disk, open_log, simulated_disk
 from tests.support.transactions import (
     ABORT,
@@ -254,7 +255,7 @@ def play(world: TransactionWorld, action: str, amount: int) -> None:
     getattr(world, action)(min(amount, 6) if action == "append" else amount)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(0, 2**32), OPERATIONS)
 def test_readers_see_what_was_committed(seed: int, operations: list[tuple[str, int]]) -> None:
     world = TransactionWorld(seed)
@@ -263,7 +264,7 @@ def test_readers_see_what_was_committed(seed: int, operations: list[tuple[str, i
         world.check()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(0, 2**32), OPERATIONS, st.data())
 def test_power_may_be_lost_at_every_step(
     seed: int, operations: list[tuple[str, int]], data: st.DataObject

@@ -17,6 +17,7 @@ from quorum.metadata.image import MetadataImage, PartitionImage
 from quorum.rpc import messages as m
 from tests.property.test_controller_invariants import BROKERS, ControllerLife, broker_ids
 from tests.support.controller_world import registration
+from tests.support.examples import examples
 
 picks = st.integers(0, 15)
 replicas = st.lists(broker_ids, unique=True, min_size=1, max_size=4)
@@ -167,4 +168,4 @@ class OperatedLife(ControllerLife):
 
 
 TestOperatedLife = OperatedLife.TestCase
-TestOperatedLife.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestOperatedLife.settings = settings(max_examples=examples(100), stateful_step_count=50, deadline=None)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from partitions.errors import PartitionError
 from partitions.isr import AlterPartitionFailed, AlterPartitionResult
 from partitions.partition import AckStatus, Partition
+from tests.support.examples import examples
 from tests.support.memory_log import MemoryLog
 from tests.support.replica_world import Pending, World
 
@@ -258,7 +259,7 @@ def histories(draw: st.DrawFn, *more: str) -> list[tuple[str, int, int]]:
     return draw(st.lists(step, min_size=10, max_size=80))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=histories(), min_insync_replicas=st.sampled_from((1, 2)), has_elr=st.booleans())
 def test_clean_elections_lose_nothing(
     steps: list[tuple[str, int, int]], min_insync_replicas: int, has_elr: bool
@@ -270,7 +271,7 @@ def test_clean_elections_lose_nothing(
     history.check_rest()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=histories(*FLUSHES), min_insync_replicas=st.sampled_from((1, 2)), has_elr=st.booleans())
 def test_no_power_loss_takes_what_was_flushed(
     steps: list[tuple[str, int, int]], min_insync_replicas: int, has_elr: bool

@@ -32,6 +32,7 @@ from kraft.protocol.schema import Message
 from kraft.protocol.schemas.cluster import DescribeTopicPartitionsRequest, TopicRequest
 from kraft.protocol.schemas.elections import ElectLeadersRequest, TopicPartitions
 from kraft.protocol.schemas.metadata import MetadataResponse, MetadataResponseTopic
+from tests.support.examples import examples
 from tests.support.protocol_oracles import MESSAGES, filled_kio, kio_class, kio_encode, message_id
 
 MAX_BYTES_PER_INPUT_BYTE = 64
@@ -125,7 +126,7 @@ def test_the_dearest_element() -> None:
     assert decode_bounded(decode, data) is not None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.binary(max_size=60), api_key=st.sampled_from([int(key) for key in ApiKey] + [-1, 999]))
 def test_request_headers(data: bytes, api_key: int) -> None:
     decode_bounded(decode_request_header, data)

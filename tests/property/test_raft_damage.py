@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.scripted_voter import DIRECTORY, JOURNAL
 from tests.support.voter_folder import Served, VoterFolder, open_again
 
@@ -138,7 +139,7 @@ def test_a_missing_snapshot_is_found():
     start=st.integers(0, 2**16),
     wound=st.one_of(st.binary(min_size=1, max_size=700), st.integers(1, 700).map(bytes)),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_whole_stretch_of_other_bytes_is_found(place, start, wound):
     end, path = place
     content = left_by(end)[0][path]

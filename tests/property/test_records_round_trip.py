@@ -20,6 +20,7 @@ from partitions.records.batch import (
 from partitions.records.builder import RecordTuple, build_batch
 from partitions.records.compression import Codec, DecompressionError, OutputLimitError, compress, decompress
 from partitions.records.header import MAX_BASE_OFFSET
+from tests.support.examples import examples
 
 CAP_BYTES = 1 << 20
 CODECS = st.sampled_from(list(Codec))
@@ -102,7 +103,7 @@ EDITS = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(RECORDS, CODECS, EDITS, st.booleans())
 def test_mangled_batches_yield_records_or_a_refusal(
     records: list[RecordTuple], codec: Codec, edits: list[tuple[str, float, bytes]], repair_length: bool

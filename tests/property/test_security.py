@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 from kraft.security.jaas import JaasError, LoginModule, parse_jaas
 from kraft.security.scram import SaslError, ScramClient
+from tests.support.examples import examples
 
 NONCE = "nonce"
 PARTS = ["r=", NONCE, "s=", "QUJD", "i=", "4096", "4095", "v=", "e=", "m=", ",", "=", "x", "é", "\0"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(PARTS), st.text(max_size=3))), st.binary(max_size=20))
 def test_any_challenge_is_answered_or_refused(parts: list[str], verdict: bytes) -> None:
     client = ScramClient("SCRAM-SHA-256", "user", "password", NONCE)
@@ -29,7 +30,7 @@ def test_any_challenge_is_answered_or_refused(parts: list[str], verdict: bytes) 
     raise AssertionError("no short text is the signature of a password")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -45,7 +46,7 @@ def test_any_login_module_is_read_or_refused(parts: list[str]) -> None:
     assert module.name
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["username", "password", "user_alice", "$a.b-c", "ü"]),

@@ -18,6 +18,7 @@ from kraft.chaos.world.storage import Storage
 from kraft.chaos.world.trace import Trace
 from kraft.runtime.disk import RealDisk
 from partitions.disk import Disk
+from tests.support.examples import examples
 
 names = st.sampled_from(["/a", "/b", "/d", "/d/x", "/d/y", "/d/e", "/d/e/z", "/a/below"])
 sizes = st.integers(0, 2_000)
@@ -66,7 +67,7 @@ def perform(disk: Disk, root: str, number: int, operation: tuple[Any, ...]) -> A
         return error.errno
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(operations, max_size=25))
 @example([("make_dirs", "/d"), ("append", "/d/x", 0), ("rename", "/d/x", "/d")])
 def test_it_works_as_the_real_file_system_does(story):
@@ -114,7 +115,7 @@ changes = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(changes, st.integers(0, 2**32))
 def test_a_power_loss_leaves_only_bytes_that_were_written(story, seed):
     storage, disk = new_disk(seed)
@@ -137,7 +138,7 @@ def test_a_power_loss_leaves_only_bytes_that_were_written(story, seed):
     assert history.allows(storage.files()["/file"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.one_of(sizes, st.none()), max_size=12), st.integers(0, 2**32))
 def test_an_append_only_file_keeps_what_was_synced_and_a_possible_tail(story, seed):
     storage, disk = new_disk(seed)
@@ -170,7 +171,7 @@ name_changes = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(name_changes, st.integers(0, 2**32))
 def test_a_power_loss_leaves_only_names_that_were_there_since_the_folders_fsync(story, seed):
     storage, disk = new_disk(seed)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kraft.chaos.world.host import Process
 from kraft.chaos.world.network import Impairment, Latency
 from kraft.chaos.world.simulation import Simulation
+from tests.support.examples import examples
 
 SENDER, RECEIVER = "10.0.0.2", "10.0.0.1"
 COUNTING = bytes(range(251)) * 4_000
@@ -64,7 +65,7 @@ async def tell(story: list[tuple[str, Any]], process: Process, received: bytearr
     return sent
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(events, max_size=15), st.integers(0, 1_000))
 def test_a_stream_stays_a_stream(story, seed):
     received, sizes, sent = bytearray(), [], []

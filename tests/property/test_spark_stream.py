@@ -18,6 +18,7 @@ from kraft.spark.retry import RetryPolicy
 from kraft.spark.slice_reader import PartitionSlice
 from kraft.spark.stream_offsets import StreamOffset, from_json, to_json
 from kraft.spark.stream_plan import METADATA_MAX_AGE_S, StreamPlanner
+from tests.support.examples import examples
 from tests.support.fake_broker import FakeCluster, FakePartition
 
 STEPS = st.one_of(
@@ -106,7 +107,7 @@ def cluster() -> Iterator[FakeCluster]:
         yield fake
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(STEPS, max_size=25), st.none() | st.integers(1, 50), st.none() | st.integers(1, 9))
 def test_every_record_is_in_one_batch(
     cluster: FakeCluster, steps: list[tuple[str, int, int]], limit: int | None, split: int | None

@@ -28,6 +28,7 @@ from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.producers import InitProducerIdResponse
 from kraft.protocol.schemas.transactions import EndTxnResponse
 from partitions.topic_partition import TopicPartition
+from tests.support.examples import examples
 from tests.support.transactions_world import TransactionsWorld
 
 IDS = ("t", "u")
@@ -291,4 +292,4 @@ class TransactionalLife(RuleBasedStateMachine):
 
 
 TestTransactionalLife = TransactionalLife.TestCase
-TestTransactionalLife.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTransactionalLife.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)

@@ -316,6 +316,7 @@ class BrokerWorld:
         self.metadata.on_metadata(changes, image)
         self.recently_fenced.on_metadata(changes, image)
         self.throttles.on_metadata(changes, image)
+        self.metrics.topics.on_metadata(changes, image)
         return self.replicas.on_metadata(changes, image)
 
     # -- looking and asking

@@ -8,12 +8,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.support.shared_builds import made_once
+
 SOURCES = Path(__file__).parent.parent / "clients" / "java"
 FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Of programs that live for seconds."""
 RUN_S = 120
 DOWNLOAD_S = 400
 """The first time; what was downloaded once stays in the user's repository of Maven."""
+
+
+def compiled(factory: pytest.TempPathFactory, classpath: str, *programs: str) -> str:
+    """The class path of these programs and what they need."""
+
+    def make(folder: Path) -> None:
+        sources = [SOURCES / f"{program}.java" for program in programs]
+        subprocess.run(["javac", "-cp", classpath, "-d", folder, *sources], check=True, timeout=RUN_S)
+
+    return f"{made_once(factory, '-'.join(programs), make)}:{classpath}"
 
 
 def run_java(classpath: str, program: str | Path, *arguments: str) -> str:

@@ -59,12 +59,14 @@ def story() -> list[Entry]:
     ]
 
 
-def write_segment(folder: Path, entries: list[Entry], *, synced: int = 0) -> Path:
+def write_segment(
+    folder: Path, entries: list[Entry], *, synced: int = 0, written_ms: int = 1_700_000_000_000
+) -> Path:
     """A segment; every entry says that the journal was durable through `synced` or the one before it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{entries[0][1]:020d}.log"
     path.write_bytes(
-        b"".join(encode_entry(entry, 1_700_000_000_000, min(synced, entry[1] - 1)) for entry in entries)
+        b"".join(encode_entry(entry, written_ms, min(synced, entry[1] - 1)) for entry in entries)
     )
     return path
 

@@ -16,8 +16,11 @@ from kraft.runtime.free_ports import free_port_range
 from partitions.records.batch import BatchHeader, iter_batches
 
 NODES = 3
-WAIT_S = 40.0
+WAIT_S = 90.0
+"""What has not come about by then on a machine with more to do never will."""
 ATTEMPT_S = 5.0
+PATIENCE = {"broker.session.timeout.ms": "2500"}
+"""Settings of a cluster beside which other processes begin at any time: a node that waits for the CPU is not dead."""
 POLL_S = 0.05
 NOT_SERVED_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -143,6 +146,14 @@ class NodeProcesses:
         """The broker that leads most of the topic's partitions."""
         leaders = [self.leader(topic, partition) for partition in self.partitions(topic)]
         return max(self.node_ids, key=leaders.count)
+
+    def controller(self) -> int:
+        """The active controller; waits while there is none, or nobody tells."""
+        return int(until(lambda: self.local.status()["controller_id"], "a controller is active"))
+
+    def page(self, node_id: int) -> Any:
+        """What a living node says of the cluster (`/api/cluster`)."""
+        return until(lambda: self.local.http_json(node_id, "/api/cluster"), f"node {node_id} answers")
 
     # -- whole
 

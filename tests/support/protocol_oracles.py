@@ -189,14 +189,21 @@ _FILLED: dict[str, Any] = {
 }
 
 
-def filled_kio(of: Any) -> Any:
-    """An instance of a class of kio in which nothing is null, empty or a default: two of everything."""
+def filled_kio(of: Any, *, twice: bool = True) -> Any:
+    """An instance of a class of kio in which nothing is null, empty or a default. Each array has two elements
+    somewhere: those within a second element have one."""
     values = {}
     for field in dataclasses.fields(of):
         options = [arg for arg in get_args(field.type) if arg is not type(None)]
         base = options[0] if type(None) in get_args(field.type) else field.type
         element = next((arg for arg in get_args(base) if arg is not Ellipsis), None)
         one = element if element is not None else base
-        value = filled_kio(one) if dataclasses.is_dataclass(one) else _FILLED[field.metadata["kafka_type"]]
-        values[field.name] = (value, value) if element is not None else value
+        counted = (twice, False) if element is not None and twice else (twice,)
+        filled = tuple(
+            filled_kio(one, twice=inner)
+            if dataclasses.is_dataclass(one)
+            else _FILLED[field.metadata["kafka_type"]]
+            for inner in counted
+        )
+        values[field.name] = filled if element is not None else filled[0]
     return of(**values)

@@ -20,7 +20,7 @@ from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopi
 from kraft.protocol.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from partitions.records.builder import build_batch
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 40.0
 PRODUCE_VERSION = 11
 FETCH_VERSION = 12
 METADATA_VERSION = 12

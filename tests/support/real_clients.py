@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     import kafka.codec
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-DEADLINE_S = 40.0
+DEADLINE_S = 90.0
 QUIET = {"log_level": 0}
 """librdkafka reports errors to its caller; it need not print them too."""
 

@@ -7,7 +7,8 @@ import contextlib
 import http.client
 import json
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -34,9 +35,13 @@ class ThreadedCluster:
     def bootstrap(self) -> str:
         return self.cluster.bootstrap_servers
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the cluster's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
+    def run(self, work: Awaitable[T]) -> T:
+        """Awaits something on the cluster's loop."""
+
+        async def done() -> T:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(done(), self._loop).result(CALL_S)
 
     def kill(self, node_id: int) -> None:
         self.run(self.cluster.kill_node(node_id))
@@ -46,6 +51,15 @@ class ThreadedCluster:
 
     def start(self, node_id: int) -> None:
         self.run(self.cluster.start_node(node_id))
+
+    @contextlib.contextmanager
+    def during(self, fault: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """A fault of the cluster's, for as long as the block lasts."""
+        met = self.run(fault.__aenter__())
+        try:
+            yield met
+        finally:
+            self.run(fault.__aexit__(None, None, None))
 
     def create_topic(
         self, word: str = "topic", partitions: int = 1, replication_factor: int = 3, **config: str
@@ -59,9 +73,13 @@ class ThreadedCluster:
 
         return created(self.admin, wanted)
 
-    def wait_seen(self, node_id: int, *, live: bool) -> None:
-        """Returns when the metadata of every running broker has the broker live, or fenced."""
-        running = [node.broker for node in self.cluster.nodes.values() if node.broker is not None]
+    def wait_seen(self, node_id: int, *, live: bool, besides: int | None = None) -> None:
+        """Returns when the metadata of every running broker, `besides` one, has the broker live, or fenced."""
+        running = [
+            node.broker
+            for number, node in self.cluster.nodes.items()
+            if node.broker is not None and number != besides
+        ]
         until(
             lambda: all(broker.metadata.is_live(node_id) == live for broker in running),
             f"all know that broker {node_id} is {'live' if live else 'fenced'}",
@@ -119,12 +137,13 @@ def threaded_cluster(
     properties: Mapping[str, str] | None = None,
     *,
     racks: Mapping[int, str] | None = None,
+    behind_relays: bool = False,
 ) -> Iterator[ThreadedCluster]:
     """A running cluster; gone at the end."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="cluster", daemon=True)
     thread.start()
-    context = cluster(nodes, properties, racks=racks)
+    context = cluster(nodes, properties, racks=racks, behind_relays=behind_relays)
     try:
         made = asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(CALL_S)
         try:

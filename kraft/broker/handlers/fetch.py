@@ -180,7 +180,13 @@ class _Fetch:
 
     def _answer(self, all_seen: Sequence[Seen]) -> FetchResponse:
         looks = self._looks
-        self._services.replicas.metrics.on_fetched(looks.size_bytes, is_follower=looks.is_follower)
+        given = (
+            (seen.key.topic, seen.found.size_bytes)
+            for seen in all_seen
+            if seen.found.size_bytes and seen.key is not None
+        )
+        metrics = self._services.replicas.metrics
+        metrics.on_fetched(given, is_follower=looks.is_follower)
         if looks.is_follower:
             sizes = ((seen.key, seen.found.size_bytes) for seen in all_seen if seen.key is not None)
             self._services.throttles.sent(sizes, looks.now_ms)
@@ -194,6 +200,7 @@ class _Fetch:
             if seen.partition is not None and not self._is_told(seen, seen.partition):
                 continue
             if seen.data.error_code:
+                metrics.on_fetch_failed(None if seen.key is None else seen.key.topic)
                 self._add_hint(seen, endpoints)
             if seen.topic != topic:  # consecutive partitions of a topic share an entry
                 topic = seen.topic

@@ -70,7 +70,7 @@ def handle_produce(
                     raise InternalTopic(topic.name)
                 appended = _append(services, key, data.records, body.acks, transaction)
             except (PartitionError, LogError) as error:
-                reply.refuse(answer, error)
+                reply.refuse(key, answer, error)
                 continue
             if isinstance(appended, Appended):
                 reply.note(key, answer, appended)
@@ -113,7 +113,7 @@ async def _when_appended(
         try:
             reply.note(key, answer, await appended)
         except (PartitionError, LogError) as error:
-            reply.refuse(answer, error)
+            reply.refuse(key, answer, error)
     answer_now = reply.conclude()
     return await answer_now if isinstance(answer_now, Deferred) else answer_now
 
@@ -157,9 +157,11 @@ class _Reply:
             self.pending[key] = condition if earlier is None else earlier.and_then(condition)
             self.waiting.append((key, answer))
 
-    def refuse(self, answer: PartitionProduceResponse, error: PartitionError | LogError) -> None:
+    def refuse(
+        self, key: TopicPartition, answer: PartitionProduceResponse, error: PartitionError | LogError
+    ) -> None:
         """Nothing was appended; records at fault are named (KIP-467)."""
-        self.services.replicas.metrics.failed_produce_requests += 1
+        self.services.replicas.metrics.on_produce_failed(key.topic)
         is_abortable = self.version >= FIRST_VERSION_WITH_ABORTABLE and isinstance(error, NotVerified)
         answer.error_code = ErrorCode.TRANSACTION_ABORTABLE if is_abortable else ErrorCode[error.code]
         answer.base_offset = -1

@@ -332,7 +332,8 @@ class Appends:
             raise
         self.undecided.look(partition)
         end_offset = info.last_offset + 1
-        self._metrics.on_produced(end_offset - info.first_offset, size_bytes)
+        topic = partition.topic_partition.topic
+        self._metrics.on_produced(topic, end_offset - info.first_offset, size_bytes)
         return Appended(info, AckCondition(partition, end_offset, partition.leader_epoch))
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import yaml
 
 from kraft.chaos.experiments import units
 from kraft.chaos.experiments.targets import Target, TargetError, parse_target
-from kraft.chaos.experiments.vocabulary import BOTH, FAULTS, PROBES, REAL, SIM, WORKLOADS
+from kraft.chaos.experiments.vocabulary import ANOMALIES, BOTH, FAULTS, PROBES, REAL, SIM, WORKLOADS
 
 EXAMPLE: Final = """\
 experiment: leader-kill
@@ -47,6 +48,7 @@ minimums:                          # evidence that each fault needs for "held"
 TEXT_MAX_CHARACTERS: Final = 64 * 1024
 NODES_MAX: Final = 9
 DURATION_MAX_S: Final = 3600.0
+NAMESPACES: Final = "namespaces"
 ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
 When = Literal["before", "during", "after"]
 
@@ -74,6 +76,9 @@ class ClusterSpec:
     settings: Mapping[str, str]
     """Of every node's server.properties."""
     topics: tuple[Topic, ...]
+    network: Literal["relays", "namespaces"] = "relays"
+    """How faults reach a real network: through relays, or with a network namespace for each node, in which packets are
+    truly lost. The simulator has packets of its own."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +254,7 @@ SCHEMA: Final[Mapping[str, Any]] = _table(
             {
                 "nodes": {"type": "integer", "minimum": 1, "maximum": NODES_MAX},
                 "settings": _TEXTS,
+                "network": {"enum": ["relays", NAMESPACES]},
                 "topics": {
                     "type": "object",
                     "minProperties": 1,
@@ -476,7 +482,12 @@ class _Reader:
                     f"{name} wants {spec['replicas']} replicas on {cluster['nodes']} nodes",
                 )
             topics.append(Topic(name, spec["partitions"], spec["replicas"], _texts(spec.get("configs", {}))))
-        return ClusterSpec(cluster["nodes"], _texts(cluster.get("settings", {})), tuple(topics))
+        return ClusterSpec(
+            cluster["nodes"],
+            _texts(cluster.get("settings", {})),
+            tuple(topics),
+            cluster.get("network", "relays"),
+        )
 
     def _probe(self, path: tuple[str, int]) -> Probe:
         spec = self._document[path[0]][path[1]]
@@ -555,6 +566,14 @@ class _Reader:
         expect = self._document["expect"]
         if expect == "held":
             return Expectation("held")
+        for number, name in enumerate(expect["violated"]):
+            if name not in ANOMALIES:
+                close = difflib.get_close_matches(name, ANOMALIES, 1)
+                hint = f"did you mean {close[0]}? " if close else ""
+                self._fail(
+                    ("expect", "violated", number),
+                    f"nobody reports an anomaly {name!r}: {hint}Known are {', '.join(sorted(ANOMALIES))}",
+                )
         return Expectation("violated", frozenset(expect["violated"]))
 
     def _promise(self, number: int) -> Promise:

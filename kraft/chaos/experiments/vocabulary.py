@@ -87,7 +87,9 @@ FAULTS: Final[Mapping[str, FaultWord]] = {
         "each fsync of the target takes `sync`",
         {"sync": units.seconds_of},
         required=frozenset(("sync",)),
-        backends=ONLY_SIM,
+    ),
+    "failing-disk": FaultWord(
+        "writes and fsyncs of the target's disk fail (EIO); a node that ended comes back after `for`"
     ),
     "bit-rot": FaultWord(
         "the target is stopped, a bit of a partition's log flips, it starts after `for`", takes_down=True
@@ -101,7 +103,6 @@ FAULTS: Final[Mapping[str, FaultWord]] = {
         "the target's wall clock is wrong by `offset`",
         {"offset": units.seconds_of},
         required=frozenset(("offset",)),
-        backends=ONLY_SIM,
     ),
     "cpu-pressure": FaultWord(
         "processes that compute for nothing beside the nodes, `share` of all cores",
@@ -191,3 +192,23 @@ WORKLOADS: Final[Mapping[str, WorkloadWord]] = {
         ONLY_REAL,
     ),
 }
+
+ANOMALIES: Final = frozenset(
+    (
+        "aborted-offset", "aborted-read", "both-own", "cleaned-below-high-watermark", "command-failed",
+        "consistent-read", "corrupt-batch-served", "counted-before-flushed", "defect", "doubled-commit",
+        "doubled-output", "duplicate", "durable-records-cut", "earliest-behind-log-start", "eligible-leaders",
+        "epoch-fenced", "epochs-grow", "fenced-commit", "fenced-not-in-isr", "halted", "hanging-transaction",
+        "high-watermark-bounded", "high-watermark-monotonic", "hypothesis", "inconsistent-offsets", "isr-by-lag",
+        "last-stable-offset-bounded", "last-stable-offset-monotonic", "latest-below-committed",
+        "leader-candidate-completeness", "leader-completeness", "leader-elected", "listed-not-committed", "liveness",
+        "log-matching", "lost-commit", "lost-transaction", "lost-write", "marker-kept", "metadata-agreement",
+        "missing-output", "newest-of-key-kept", "no-committed-record-lost", "node-ended", "non-monotonic-poll",
+        "non-monotonic-send", "not-halted", "offline-not-in-isr", "one-controller-per-epoch", "one-leader-per-epoch",
+        "open-transaction-passed", "poll-skip", "precommitted-offset", "precommitted-read", "read-cycle",
+        "replicas-differ", "retention-limits", "skipped-commit", "strong-isr", "told-uncommitted", "tombstone-kept",
+        "torn-batch", "torn-transaction", "two-owners", "unclean-election-reported", "unexpected-answer",
+        "unexpected-error", "unmade-commit", "unseen", "unsent-read", "vanished-commit", "vote-once", "write-cycle",
+    )
+)  # fmt: skip
+"""All that a run may be found to violate, in either world: what checkers, oracles and the verdict's rules report."""

@@ -24,9 +24,9 @@ def clock_skew(context: FaultContext, rng: random.Random) -> None:
     drift, duration_s = rng.uniform(-most, most), draw_duration_s(rng, 1.0, 8.0, long_max_s=20.0)
     clock = context.host(node_id).clock
     if clock.drift == 0:
-        context.happened("clock-skew", f"node {node_id} by {drift:+.4f} for {duration_s:.3f} s")
+        struck = context.happened("clock-skew", f"node {node_id} by {drift:+.4f} for {duration_s:.3f} s")
         clock.set_drift(drift)
-        context.until(duration_s, lambda: clock.set_drift(0.0))
+        context.until(duration_s, lambda: clock.set_drift(0.0), struck)
 
 
 @fault("clock-jump", "the wall clock of a machine is set, forwards or backwards")

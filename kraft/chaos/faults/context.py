@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.faults.damage import DamageGuard
+from kraft.chaos.outcome import FAULT_PREFIX
 from kraft.chaos.scenario import TopicSpec
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.host import Host
 
 REVIVE_EVERY_S = 0.1
-FAULT_COUNTER, STARTED_AGAIN = "fault: {}", "start after a fault"
+STARTED_AGAIN = "start after a fault"
 LEADER_ODDS, CONTROLLER_ODDS = 0.35, 0.15
 """How often the target is a leader, or the active controller, rather than any running node."""
 
@@ -27,6 +29,19 @@ COORDINATOR_ODDS = 0.35
 OnDamage = Callable[[int, str], None]
 """Told node id and kind ("power loss", "wipe", "data wipe", "bit rot", "voter rot", "disk error") right
 after data was destroyed."""
+
+
+@dataclass(eq=False)
+class Struck:
+    """One fault that has really happened."""
+
+    number: int
+    """From 1, in the order in which they struck."""
+    name: str
+    text: str
+    """Target and size."""
+    lasts: int = 0
+    """How many of its ends are still to come; 0: it is over, or was of a moment."""
 
 
 class FaultContext:
@@ -55,8 +70,10 @@ class FaultContext:
         self._held_down = dict.fromkeys(cluster.hosts, 0)
         self._sick = dict.fromkeys(cluster.hosts, 0)
         self._over = False
-        self.heard: Callable[[str, str], None] = lambda name, text: None
-        """Is told of every fault that has really happened."""
+        self._struck = 0
+        self.heard: list[Callable[[Struck, bool], None]] = []
+        """Are told of every fault that has really happened: when it strikes, and (with true) when it is over, if it
+        lasts."""
 
     @property
     def is_over(self) -> bool:
@@ -76,19 +93,39 @@ class FaultContext:
 
     # -- for faults: what happened, and when it ends
 
-    def happened(self, name: str, text: str) -> None:
-        """The fault `name` has really happened."""
+    def happened(self, name: str, text: str) -> Struck:
+        """The fault `name` has really happened; whoever ends it hands this to `until`, or to `over`."""
+        self._struck += 1
+        struck = Struck(self._struck, name, text)
         self.simulation.note("fault", name, text)
-        self.verdicts.happened(FAULT_COUNTER.format(name), text)
-        self.heard(name, text)
+        self.verdicts.happened(FAULT_PREFIX + name, text)
+        for heard in self.heard:
+            heard(struck, False)
+        return struck
 
-    def until(self, duration_s: float, end: Callable[[], None]) -> Callable[[], None]:
-        """Calls `end` once: in `duration_s`, in `end_all`, or when the function that it returns is called."""
+    def over(self, struck: Struck) -> None:
+        """An end of the fault has come; with the last one it is over."""
+        struck.lasts = max(0, struck.lasts - 1)
+        if not struck.lasts:
+            for heard in self.heard:
+                heard(struck, True)
+
+    def until(
+        self, duration_s: float, end: Callable[[], None], struck: Struck | None = None
+    ) -> Callable[[], None]:
+        """Calls `end` once: in `duration_s`, in `end_all`, or when the function that it returns is called. It ends
+        `struck`, if given."""
+        if struck is not None:
+            struck.lasts += 1
         self._last_end += 1
         number = self._last_end
-        self._ends[number] = end
+        self._ends[number] = end if struck is None else lambda: self._end_of(struck, end)
         self.simulation.call_later(duration_s, self._end, number)
         return lambda: self._end(number)
+
+    def _end_of(self, struck: Struck, end: Callable[[], None]) -> None:
+        self.over(struck)
+        end()
 
     def _end(self, number: int) -> None:
         end = self._ends.pop(number, None)
@@ -132,9 +169,10 @@ class FaultContext:
 
     # -- for faults: lives
 
-    def keep_down(self, node_id: int, duration_s: float) -> None:
-        """Nobody starts the node before; then it starts, unless another fault still holds it down."""
-        self.until(duration_s, self.hold_down(node_id))
+    def keep_down(self, node_id: int, duration_s: float, struck: Struck | None = None) -> None:
+        """Nobody starts the node before; then it starts, unless another fault still holds it down. `struck`: the fault
+        that ends so."""
+        self.until(duration_s, self.hold_down(node_id), struck)
 
     def hold_down(self, node_id: int) -> Callable[[], None]:
         """As `keep_down`, until the function that it returns is called, once; a node that runs goes on."""

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable
 
 from kraft.chaos.cluster import DATA, JOURNAL
-from kraft.chaos.faults.context import FaultContext
+from kraft.chaos.faults.context import FaultContext, Struck
 from kraft.chaos.faults.kind import draw_duration_s, fault
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.host import Process
@@ -41,9 +41,9 @@ def slow_disk(context: FaultContext, rng: random.Random) -> None:
     else:
         timing = DiskTiming(hiccup_odds=rng.choice((0.02, 0.1)), hiccup_s=(0.2, rng.uniform(0.5, 2.0)))
     duration_s, storage = draw_duration_s(rng, 0.5, 3.0, long_max_s=8.0), context.host(node_id).storage
-    context.happened("slow-disk", f"node {node_id}: {timing} for {duration_s:.3f} s")
+    struck = context.happened("slow-disk", f"node {node_id}: {timing} for {duration_s:.3f} s")
     storage.slow_down(timing)
-    context.until(duration_s, lambda: storage.speed_up(timing))
+    context.until(duration_s, lambda: storage.speed_up(timing), struck)
 
 
 @fault("disk-full", "a data directory has no room for a while (ENOSPC)")
@@ -61,13 +61,13 @@ def disk_full(context: FaultContext, rng: random.Random) -> None:
         return
     target, host = node_id, context.host(node_id)
     storage, directory = host.storage, rng.choice(context.cluster.log_dirs_of(node_id))
-    refusals = 0
+    struck: Struck | None = None
 
     def refused(path: str) -> None:
-        nonlocal refusals
-        refusals += 1
-        if refusals == 1:
-            context.happened("disk-full", f"node {target}, at {path}, for {duration_s:.3f} s at most")
+        nonlocal struck
+        if struck is None:
+            text = f"node {target}, at {path}, for {duration_s:.3f} s at most"
+            struck = context.happened("disk-full", text)
         context.cluster.excuse(
             target, may_halt=_is_of_quorum(path) or not context.cluster.has_started(target)
         )
@@ -75,8 +75,10 @@ def disk_full(context: FaultContext, rng: random.Random) -> None:
     def make_room() -> None:
         storage.free_bytes = storage.on_refused = None
         storage.full_below = "/"
-        if refusals and not host.alive:
-            context.keep_down(target, START_AFTER_S)
+        if struck is not None:
+            context.over(struck)
+            if not host.alive:
+                context.keep_down(target, START_AFTER_S)
 
     storage.free_bytes, storage.on_refused, storage.full_below = free_bytes, refused, directory
     context.until(duration_s, make_room)
@@ -103,10 +105,11 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
     if host.storage.sync_failure is not None:
         return
     may_halt, must_halt = directory == directories[0], len(directories) == 1
+    struck: Struck | None = None
     ends: list[Callable[[], None]] = []
 
     def fail(path: str) -> int:
-        nonlocal countdown
+        nonlocal countdown, struck
         if not is_below(path, directory):
             return 0
         countdown -= 1
@@ -116,8 +119,8 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
             ends.append(context.guard.ails(target))
             if not for_good:
                 ends.append(context.hold_down(target))
-            context.happened("fsync-error", f"node {target}, at {path}")
-            judge = _must_have_halted if must_halt else _must_have_given_up
+            struck = context.happened("fsync-error", f"node {target}, at {path}")
+            judge = must_have_halted if must_halt else _must_have_given_up
             context.simulation.call_later(
                 HALT_WITHIN_S, judge, context, target, host.process, directory, path
             )
@@ -129,7 +132,7 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
         if ends:
             host.power_loss()
             context.damaged(target, "disk error")
-            context.keep_down(target, START_AFTER_S)
+            context.keep_down(target, START_AFTER_S, struck)
         for end in ends:
             end()
 
@@ -137,7 +140,7 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
     context.until(duration_s, replace)
 
 
-def _must_have_halted(
+def must_have_halted(
     context: FaultContext, node_id: int, process: Process | None, directory: str, path: str
 ) -> None:
     """Reports a node that goes on after a failed fsync in its only data directory."""
@@ -146,7 +149,7 @@ def _must_have_halted(
         return
     if host.paused:
         again = (context, node_id, process, directory, path)
-        context.simulation.call_later(HALT_WITHIN_S, _must_have_halted, *again)
+        context.simulation.call_later(HALT_WITHIN_S, must_have_halted, *again)
         return
     text = f"{process.incarnation.name} goes on {HALT_WITHIN_S:g} s after an fsync of {path} failed"
     context.verdicts.violated("not-halted", text)

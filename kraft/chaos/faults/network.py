@@ -63,7 +63,7 @@ def disturb(
     """Begins something on every link, and ends it after a while; nothing happens where there are no links."""
     if not links:
         return
-    context.happened(name, f"{what} for {duration_s:.3f} s")
+    struck = context.happened(name, f"{what} for {duration_s:.3f} s")
     for source, target in links:
         begin(source, target)
 
@@ -71,7 +71,7 @@ def disturb(
         for source, target in links:
             end(source, target)
 
-    context.until(duration_s, end_all)
+    context.until(duration_s, end_all, struck)
 
 
 def _block(context: FaultContext, name: str, links: Links, what: str, duration_s: float) -> None:
@@ -166,8 +166,8 @@ def drop(context: FaultContext, rng: random.Random) -> None:
         network = context.simulation.network
         silent = network.silence(*pair, GIVE_UP_S)
         if silent:
-            context.happened("drop", f"{pair[0]} and {pair[1]}: {silent}")
-            context.until(GIVE_UP_S[1] + 0.1, lambda: network.end_silence(*pair))
+            struck = context.happened("drop", f"{pair[0]} and {pair[1]}: {silent}")
+            context.until(GIVE_UP_S[1] + 0.1, lambda: network.end_silence(*pair), struck)
 
 
 # -- links

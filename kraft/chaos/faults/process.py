@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kraft.chaos.cluster import JOURNAL, VOTER_FILES
-from kraft.chaos.faults.context import FaultContext
+from kraft.chaos.faults.context import FaultContext, Struck
 from kraft.chaos.faults.kind import draw_duration_s, fault
 from kraft.chaos.world.operations import TornOperation
 from kraft.chaos.world.paths import is_below
@@ -30,9 +30,9 @@ def _down_s(rng: random.Random) -> float:
 def _take_down(
     context: FaultContext, name: str, node_id: int, down_s: float, end_node: Callable[[int], None]
 ) -> None:
-    context.happened(name, f"node {node_id}, for {down_s:.3f} s")
+    struck = context.happened(name, f"node {node_id}, for {down_s:.3f} s")
     end_node(node_id)
-    context.keep_down(node_id, down_s)
+    context.keep_down(node_id, down_s, struck)
 
 
 # -- kill
@@ -65,11 +65,10 @@ def kill_controller(context: FaultContext, rng: random.Random) -> None:
 def kill_all(context: FaultContext, rng: random.Random) -> None:
     """They come back one by one."""
     running = context.cluster.running
-    if running:
-        context.happened("kill-all", f"nodes {running}")
+    struck = context.happened("kill-all", f"nodes {running}") if running else None
     for node_id in running:
         context.kill(node_id)
-        context.keep_down(node_id, _down_s(rng))
+        context.keep_down(node_id, _down_s(rng), struck)
 
 
 @fault(
@@ -100,9 +99,9 @@ def _at_operation(
     target, host = node_id, context.host(node_id)
     victim = host.process
 
-    def end() -> None:
+    def end(struck: Struck) -> None:
         end_node(target)
-        context.keep_down(target, down_s)
+        context.keep_down(target, down_s, struck)
 
     def strike(operation: str, path: str) -> None:
         nonlocal countdown
@@ -112,8 +111,8 @@ def _at_operation(
         if countdown == 0:
             disarm()
             if allows(target):
-                context.happened(name, f"node {target}, in {operation} {path}, for {down_s:.3f} s")
-                raise TornOperation(fraction, end)
+                struck = context.happened(name, f"node {target}, in {operation} {path}, for {down_s:.3f} s")
+                raise TornOperation(fraction, partial(end, struck))
 
     host.storage.add_hook(strike)
     disarm = context.until(ARMED_S, lambda: host.storage.remove_hook(strike))
@@ -131,9 +130,9 @@ def _pause(context: FaultContext, rng: random.Random, name: str, node_id: int | 
         if context.host(node_id).process is process:
             context.host(node_id).resume()
 
-    context.happened(name, f"node {node_id}, for {pause_s:.3f} s")
+    struck = context.happened(name, f"node {node_id}, for {pause_s:.3f} s")
     context.host(node_id).pause()
-    context.until(pause_s, resume)
+    context.until(pause_s, resume, struck)
 
 
 @fault("pause", "a node does nothing for a while (SIGSTOP), and does not know it", disturbs=True)
@@ -162,9 +161,9 @@ def restart(context: FaultContext, rng: random.Random) -> None:
     node_id, down_s = context.node(rng), _down_s(rng)
     if node_id is None or context.host(node_id).paused or context.cluster.is_stopping(node_id):
         return
-    context.happened("restart", f"node {node_id}, not started for {down_s:.3f} s")
+    struck = context.happened("restart", f"node {node_id}, not started for {down_s:.3f} s")
     context.cluster.stop_node(node_id)
-    context.keep_down(node_id, down_s)
+    context.keep_down(node_id, down_s, struck)
 
 
 # -- power
@@ -196,10 +195,10 @@ def power_loss_all(context: FaultContext, rng: random.Random) -> None:
     """Nodes that do not run lose what is left in their page cache, too."""
     if not context.guard.allows_any():
         return
-    context.happened("power-loss-all", f"running were {context.cluster.running}")
+    struck = context.happened("power-loss-all", f"running were {context.cluster.running}")
     for node_id in context.cluster.hosts:
         lose_power(context, node_id)
-        context.keep_down(node_id, _down_s(rng))
+        context.keep_down(node_id, _down_s(rng), struck)
 
 
 @fault("wipe", "a machine loses its power and comes back with a new, empty disk")
@@ -207,10 +206,10 @@ def wipe(context: FaultContext, rng: random.Random) -> None:
     """Not while `DamageGuard` spares the node, nor in a cluster that is not whole."""
     node_id, down_s = context.node(rng), _down_s(rng)
     if node_id is not None and context.guard.allows_wipe(node_id, context.topics):
-        context.happened("wipe", f"node {node_id}, for {down_s:.3f} s")
+        struck = context.happened("wipe", f"node {node_id}, for {down_s:.3f} s")
         context.host(node_id).wipe()
         context.damaged(node_id, "wipe")
-        context.keep_down(node_id, down_s)
+        context.keep_down(node_id, down_s, struck)
 
 
 @fault(
@@ -222,10 +221,10 @@ def wipe_data(context: FaultContext, rng: random.Random) -> None:
     966). Not while `DamageGuard` spares the node."""
     node_id, down_s = context.node(rng), _down_s(rng)
     if node_id in context.cluster.broker_ids and context.guard.allows(node_id):
-        context.happened("wipe-data", f"node {node_id}, for {down_s:.3f} s")
+        struck = context.happened("wipe-data", f"node {node_id}, for {down_s:.3f} s")
         context.host(node_id).wipe(_is_spared)
         context.damaged(node_id, "data wipe")
-        context.keep_down(node_id, down_s)
+        context.keep_down(node_id, down_s, struck)
 
 
 def _is_spared(path: str) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kraft.chaos.faults import clock, disk, network, process, rot
-from kraft.chaos.faults.context import FAULT_COUNTER, FaultContext
+from kraft.chaos.faults.context import FaultContext
 from kraft.chaos.faults.kind import FaultKind
+from kraft.chaos.outcome import FAULT_PREFIX
 from kraft.chaos.scenario import FaultSpec
 
 FAULTS: Mapping[str, FaultKind] = {
@@ -22,7 +23,7 @@ DEFAULT_FAULTS: tuple[str, ...] = tuple(name for name, kind in FAULTS.items() if
 def strike(context: FaultContext, spec: FaultSpec) -> None:
     """Inflicts one fault, if the state of the cluster lets it. Raises KeyError for an unknown name."""
     kind = FAULTS[spec.name]
-    context.verdicts.declare([FAULT_COUNTER.format(kind.name)])
+    context.verdicts.declare([FAULT_PREFIX + kind.name])
     rng = context.simulation.stream(f"fault/{spec.stream}")
     if not context.is_over and not (kind.disturbs and context.guard.holds_back(rng, context.topics)):
         kind.strike(context, rng)

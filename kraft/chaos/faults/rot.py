@@ -131,7 +131,7 @@ def _rot_until_restored(
     where = storage.rot(rng, may_rot)
     if where is None:
         return False
-    context.happened(name, f"node {node_id}: {where[0]} at {where[1]} for {duration_s:.3f} s")
+    struck = context.happened(name, f"node {node_id}: {where[0]} at {where[1]} for {duration_s:.3f} s")
     heal = context.sicken(node_id)
 
     def restore() -> None:
@@ -140,7 +140,7 @@ def _rot_until_restored(
         context.kill(node_id)
         context.keep_down(node_id, START_AFTER_S)
 
-    context.until(duration_s, restore)
+    context.until(duration_s, restore, struck)
     return True
 
 

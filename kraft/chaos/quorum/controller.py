@@ -35,7 +35,8 @@ class Controller:
         judge: MetadataJudge,
         propose: Callable[[int, bytes], None],
         now_ms: Callable[[], int],
-        happened: Callable[[str], None],
+        happened: Callable[[str, str], None],
+        name: str,
     ) -> None:
         """`propose(request_id, data)` hands a proposal to the Raft lane."""
         config = ControllerConfig(CLUSTER_ID, session_timeout_ms=SESSION_TIMEOUT_MS)
@@ -44,6 +45,7 @@ class Controller:
         self._propose = propose
         self._now_ms = now_ms
         self._happened = happened
+        self._name = name
         self._answers: dict[int, OnAnswer] = {}
 
     def request(self, request: Any, answer: OnAnswer) -> None:
@@ -69,9 +71,9 @@ class Controller:
                 error = None if effect.error is None else effect.error.code
                 self._answers.pop(effect.request_id)(effect.response, error)
             elif isinstance(effect, Activated):
-                self._happened(counters.ACTIVATED)
+                self._happened(counters.ACTIVATED, self._name)
             elif isinstance(effect, Renounced) and self._answers:
-                self._happened(counters.RENOUNCED)
+                self._happened(counters.RENOUNCED, self._name)
 
     def _on_proposed(self, effect: Proposed) -> None:
         image = self._driver.state.image

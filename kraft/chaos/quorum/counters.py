@@ -62,3 +62,13 @@ COUNTERS: Final = tuple(
     value for name, value in globals().items() if name.isupper() and isinstance(value, str)
 )
 """Every counter, in the order in which tables show them."""
+
+OFTEN: Final = frozenset(
+    (
+        *(SLOW_FSYNC, LINK_CUT, HALF_OPEN, CLOGGED, DROPPED, DUPLICATED, OVERTAKEN, STALE, INSULTED),
+        *(CANDIDACY, SPLIT_TERM, PRE_VOTE_REFUSED, SNAPSHOT, SENT_AGAIN, STALE_DROPPED, LARGE_ENTRY),
+        *(ACKNOWLEDGED, UNKNOWN_OUTCOME, NOT_COMMITTED, REFUSED, TOPIC_CREATED, TOPIC_DELETED, ALREADY_DONE),
+        VOTER_RECORDED,
+    )
+)
+"""Counters of what happens all the time: told in bunches, and not among the last events before a violation."""

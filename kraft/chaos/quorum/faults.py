@@ -35,7 +35,7 @@ class Struck(Protocol):
     links: Links
     judge: RaftJudge
 
-    def happened(self, what: str, times: int = 1) -> None: ...
+    def happened(self, what: str, text: str = "", times: int = 1) -> None: ...
 
     def is_recorded(self, voter: Voter, *, besides: Voter) -> bool:
         """Whether somebody else than `besides` knows that the voter's disk is recorded."""
@@ -85,11 +85,11 @@ class FaultDriver:
                     break
 
     def _kill(self, voter: Voter) -> None:
-        self._quorum.happened(counters.KILLED)
+        self._quorum.happened(counters.KILLED, _name(voter))
         self.crash(voter, power_loss=False)
 
     def _cut_power(self, voter: Voter) -> None:
-        self._quorum.happened(counters.POWER_LOSS)
+        self._quorum.happened(counters.POWER_LOSS, _name(voter))
         self.crash(voter, power_loss=True)
 
     def _cut_short(self, voter: Voter) -> None:
@@ -103,24 +103,26 @@ class FaultDriver:
         voter.injury = Injury(syncs_left=self._rng.randrange(SYNCS_MAX))
 
     def _pause(self, voter: Voter) -> None:
-        self._quorum.happened(counters.PAUSED)
-        voter.pause(self._rng.uniform(0.05, PAUSE_MAX_S))
+        pause_s = self._rng.uniform(0.05, PAUSE_MAX_S)
+        self._quorum.happened(counters.PAUSED, f"{_name(voter)}, for {pause_s:.3f} s")
+        voter.pause(pause_s)
 
     def _isolate(self, voter: Voter) -> None:
         """Of a leader, half of the time: what it appends meanwhile contradicts its successor's log."""
         leaders = [other for other in self._quorum.voters.values() if other.active]
         target = leaders[0] if leaders and self._rng.random() < 0.5 else voter
-        self._quorum.happened(counters.ISOLATED)
-        self._quorum.links.isolate(target.node_id, self._rng.uniform(0.1, ISOLATED_MAX_S))
+        cut_s = self._rng.uniform(0.1, ISOLATED_MAX_S)
+        self._quorum.happened(counters.ISOLATED, f"{_name(target)}, for {cut_s:.3f} s at least")
+        self._quorum.links.isolate(target.node_id, cut_s)
 
     def _hand_over(self, voter: Voter) -> None:
         if voter.active:
-            self._quorum.happened(counters.HAND_OVER)
+            self._quorum.happened(counters.HAND_OVER, _name(voter))
             voter.post(TransferLeadership())
 
     def _wipe(self, voter: Voter) -> None:
         if self._may_lose_disk(voter):
-            self._quorum.happened(counters.WIPED)
+            self._quorum.happened(counters.WIPED, _name(voter))
             self.crash(voter, power_loss=True, restart=False)
             self._replace(voter)
 
@@ -209,7 +211,11 @@ class FaultDriver:
         except RaftStorageError:
             if not self.has_rotted(voter) or not (voter.has_forgotten or voter.storage.repair()):
                 raise
-            self._quorum.happened(counters.ROT)
+            self._quorum.happened(counters.ROT, f"{_name(voter)}, which gets an empty disk")
             self._replace(voter)
             return
-        self._quorum.happened(counters.RESTARTED)
+        self._quorum.happened(counters.RESTARTED, _name(voter))
+
+
+def _name(voter: Voter) -> str:
+    return f"voter {voter.node_id}" + (", the leader" if voter.active else "")

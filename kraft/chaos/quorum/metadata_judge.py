@@ -49,7 +49,7 @@ class _Foreseen:
 class MetadataJudge:
     """All topics and proposals of one run."""
 
-    happened: Callable[[str], None]
+    happened: Callable[[str, str], None]
     wishes: dict[str, Wish] = field(default_factory=dict)
     _images: dict[int, bytes] = field(default_factory=dict)
     _foreseen: dict[tuple[int, int], _Foreseen] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class MetadataJudge:
             self._compare_topics(one.image, skipped)
         else:
             self._displaced.add(one.epoch)
-            self.happened(counters.REFUSED)
+            self.happened(counters.REFUSED, f"at offset {one.offset}")
 
     def _judge_sequence(self, one: Application) -> None:
         assert one.applied is not None
@@ -148,16 +148,16 @@ class MetadataJudge:
                 raise Violation("acknowledged-topic", f"topic {record.name} was created twice")
             self._born[record.name] = record.topic_id
             self._known[record.topic_id] = record.name
-            self.happened(counters.TOPIC_CREATED)
+            self.happened(counters.TOPIC_CREATED, record.name)
         elif isinstance(record, RemoveTopic):
             name = self._known.get(record.topic_id)
             if name is not None:
                 self._gone.add(name)
-            self.happened(counters.TOPIC_DELETED)
+            self.happened(counters.TOPIC_DELETED, name or "")
         elif isinstance(record, VoterIdentity):
-            self.happened(counters.VOTER_RECORDED)
+            self.happened(counters.VOTER_RECORDED, f"voter {record.node_id}")
         elif isinstance(record, BrokerChange) and record.fenced:
-            self.happened(counters.BROKER_FENCED)
+            self.happened(counters.BROKER_FENCED, f"broker {record.broker_id}")
 
     def _compare_topics(self, image: MetadataImage, skipped: bool) -> None:
         """The image after one proposal: every topic whole, every name used once."""

@@ -7,10 +7,9 @@ links and voters itself.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import IO, Any
 
 from crc32c import crc32c
 
@@ -23,6 +22,7 @@ from kraft.chaos.quorum.metadata_judge import MetadataJudge
 from kraft.chaos.quorum.operators import BROKERS, Broker, Operator
 from kraft.chaos.quorum.settings import CALM_MAX_S, Settings
 from kraft.chaos.quorum.voter import Voter
+from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.scheduler import Scheduler
 from kraft.chaos.world.trace import Trace
 from quorum.raft.events import (
@@ -43,11 +43,22 @@ LAST = b"the last proposal"
 class Quorum:
     """One run."""
 
-    def __init__(self, seed: int, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        settings: Settings | None = None,
+        *,
+        timeline: IO[str] | None = None,
+        on_time: Callable[[float], None] = lambda _: None,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`on_time` is told the virtual time now and then, `reached` how far the run has come."""
         self.seed = seed
         self.settings = settings or Settings()
-        self.scheduler = Scheduler(Trace())
-        self.coverage: Counter[str] = Counter()
+        self.scheduler = Scheduler(Trace(timeline=timeline))
+        self.verdicts = Verdicts(self.scheduler)
+        self._on_time = on_time
+        self._reached = reached
         self.judge = RaftJudge()
         self.metadata = MetadataJudge(self.happened)
         self.candidacies: set[int] = set()
@@ -73,9 +84,12 @@ class Quorum:
     def now_s(self) -> float:
         return self.scheduler.now
 
-    def happened(self, what: str, times: int = 1) -> None:
+    def happened(self, what: str, text: str = "", times: int = 1) -> None:
         """Counts an event."""
-        self.coverage[what] += times
+        if what in counters.OFTEN:
+            self.verdicts.counted(what, text, times)
+        else:
+            self.verdicts.happened(what, text, times)
 
     def note(self, node_id: int, effect: RaftEffect) -> None:
         """Every effect that leaves a lane goes into the trace: its digest is the run's fingerprint."""
@@ -162,6 +176,7 @@ class Quorum:
             if done():
                 return True
             self.scheduler.run(min(when_s, self.now_s + poll_s))
+            self._on_time(self.now_s)
         return done()
 
     def leader(self) -> Voter | None:
@@ -176,7 +191,8 @@ class Quorum:
             if self.settings.workload == "topics":
                 self._employ()
             self._tick()
-            self.scheduler.run(self.settings.virtual_s)
+            self.run_until(self.settings.virtual_s)
+            self._reached("no further fault strikes: everything must be answered, all voters become equal")
             self.calm_down()
             self._come_together()
         except RaftStorageError as error:
@@ -226,7 +242,7 @@ class Quorum:
         return all(drivers) and len(ends) == 1 and answered
 
     def _judge_end(self) -> None:
-        self.happened(counters.SPLIT_TERM, len(self.candidacies - self.judge.leaders.keys()))
+        self.happened(counters.SPLIT_TERM, times=len(self.candidacies - self.judge.leaders.keys()))
         self.judge.check_end()
         if self.settings.workload == "bytes":
             return

@@ -1,4 +1,4 @@
-"""How a quorum is set up and what happens to it; `drawn` makes a scenario of a seed. Pure values.
+"""How a quorum is set up and what happens to it; `scenario_of` makes a scenario of a seed. Pure values.
 
 Each seed draws its own subset of faults, so that some seeds stay long in what others never reach (Groce et
 al., "Swarm Testing", 2012).
@@ -84,7 +84,7 @@ _ALWAYS = frozenset({"half_open", "reconnect", "wrong_folder", "insult", "rot_sn
 
 @dataclass(frozen=True)
 class Settings:
-    """One scenario. `workload`: topics through real controllers, or bare bytes to the leading driver."""
+    """All but the seed. `workload`: topics through real controllers, or bare bytes to the leading driver."""
 
     voters: int = 3
     virtual_s: float = VIRTUAL_S
@@ -110,8 +110,29 @@ class Settings:
     timing: RaftTiming = field(default_factory=lambda: FAST_TIMING)
 
 
-def drawn(seed: int, voters: int | None = None, virtual_s: float = VIRTUAL_S) -> Settings:
+@dataclass(frozen=True)
+class QuorumScenario:
+    """One run."""
+
+    seed: int
+    settings: Settings
+
+    @property
+    def seconds(self) -> float:
+        return self.settings.virtual_s
+
+    @property
+    def shape(self) -> str:
+        return f"{self.settings.voters} voters"
+
+
+def scenario_of(seed: int, voters: int | None = None, seconds: float = VIRTUAL_S) -> QuorumScenario:
     """The scenario of a seed, of 3 or 5 voters if nothing else is said."""
+    return QuorumScenario(seed, drawn(seed, voters, seconds))
+
+
+def drawn(seed: int, voters: int | None = None, virtual_s: float = VIRTUAL_S) -> Settings:
+    """The settings of a seed."""
     rng = Random(f"{seed}/settings")
     chosen = rng.choice(VOTERS)
     workload = rng.choice(WORKLOADS)

@@ -143,11 +143,11 @@ class Voter:
         except (OSError, RaftStorageError):
             if not self.injury.struck:
                 raise
-            world.happened(counters.RECOVERY_CUT_SHORT)
+            world.happened(counters.RECOVERY_CUT_SHORT, f"voter {self.node_id}")
             world.died(self)
             return
         if self._journal_bytes() < before:
-            world.happened(counters.TORN_TAIL)
+            world.happened(counters.TORN_TAIL, f"voter {self.node_id}")
         self.driver = driver
         node, journal = driver._node, driver._journal
         world.judge.restarted(self.node_id, node.term(), journal.getVotedForNodeId(), journal)
@@ -159,6 +159,7 @@ class Voter:
                 self._propose_later,
                 lambda: int(world.scheduler.now * 1000),
                 world.happened,
+                f"voter {self.node_id}",
             )
             self._at(CONTROLLER_TICK_S, self._tick_controller)
         self._wake_in(0.0)
@@ -175,7 +176,7 @@ class Voter:
         if rng.random() < world.settings.faults.wrong_folder:
             machine = WatchedMachine(INNER[world.settings.workload]())
             check_refuses_wrong_folder(world, self.node_id, self.directory_id, machine, rng)
-            world.happened(counters.WRONG_FOLDER)
+            world.happened(counters.WRONG_FOLDER, f"voter {self.node_id}, which refused")
 
     def be_insulted(self) -> None:
         """Before its next step a peer says something that it must not."""
@@ -218,7 +219,7 @@ class Voter:
         if injury.operations_left < 0:
             injury.struck = counters.CUT_SHORT
             if injury.torn and kind in ("append", "write"):
-                self.world.happened(counters.TORN_WRITE)
+                self.world.happened(counters.TORN_WRITE, f"voter {self.node_id}")
                 raise TornOperation(injury.torn, self._end_life)
             self._end_life()
 
@@ -273,7 +274,7 @@ class Voter:
         self.steps += 1
         if self._insulted:
             self._insulted = False
-            self.world.happened(counters.INSULTED, insult(driver, self._mishaps))
+            self.world.happened(counters.INSULTED, times=insult(driver, self._mishaps))
         refused = driver._transport.dropped_messages
         with self._journal_disk.accounting() as account:
             effects = driver.step(events)
@@ -297,7 +298,7 @@ class Voter:
             self.has_forgotten = self.driver._quorum_state.void is not None
             if not self.has_forgotten or not self.world.may_have_forgotten(self):
                 raise Violation("halted", f"voter {self.node_id} halted: {self._halted}")
-        self.world.happened(self.injury.struck or counters.FORGOTTEN)
+        self.world.happened(self.injury.struck or counters.FORGOTTEN, f"voter {self.node_id}")
         self.world.died(self)
         return True
 
@@ -311,14 +312,14 @@ class Voter:
             raise Violation("short-steps", f"voter {self.node_id}: {too_much}")
         whole_step = not self.injury.struck
         if world.judge.looked_at(self.node_id, driver._journal, whole_step=whole_step):
-            world.happened(counters.CONFLICT)
+            world.happened(counters.CONFLICT, f"voter {self.node_id}")
         if driver._transport.dropped_messages > refused:
-            world.happened(counters.STALE_DROPPED, driver._transport.dropped_messages - refused)
+            world.happened(counters.STALE_DROPPED, times=driver._transport.dropped_messages - refused)
         if self._machine.snapshots_taken:
-            world.happened(counters.SNAPSHOT, self._machine.snapshots_taken)
+            world.happened(counters.SNAPSHOT, times=self._machine.snapshots_taken)
             self._machine.snapshots_taken = 0
         if self._machine.large_entries:
-            world.happened(counters.LARGE_ENTRY, self._machine.large_entries)
+            world.happened(counters.LARGE_ENTRY, times=self._machine.large_entries)
             self._machine.large_entries = 0
 
     def _leave(self, effects: list[RaftEffect], applications: list[Application]) -> None:

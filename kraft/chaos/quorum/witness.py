@@ -35,7 +35,7 @@ class Judged(Protocol):
     ids: list[int]
     candidacies: set[int]
 
-    def happened(self, what: str, times: int = 1) -> None: ...
+    def happened(self, what: str, text: str = "", times: int = 1) -> None: ...
 
     def note(self, node_id: int, effect: RaftEffect) -> None: ...
 
@@ -125,19 +125,19 @@ class Witness:
         if image is not None:
             world.metadata.compare_image(node_id, offset, image, always=not effect.entries)
         if not effect.entries and self._voter.applied > 1:
-            world.happened(counters.INSTALLED)
+            world.happened(counters.INSTALLED, f"voter {node_id}, up to offset {offset}")
             if driver._node.log_end() > offset:
-                world.happened(counters.KEPT_TAIL)
+                world.happened(counters.KEPT_TAIL, f"voter {node_id}")
         self._voter.applied = offset
 
     def _judge_leader(self, effect: LeaderChanged, driver: RaftDriver) -> None:
         if effect.leader_id == self._voter.node_id:
             if effect.epoch not in self._world.judge.leaders:
-                self._world.happened(counters.ELECTED)
+                self._world.happened(counters.ELECTED, f"voter {effect.leader_id} in term {effect.epoch}")
             self._world.judge.led(self._voter.node_id, effect.epoch, driver._journal)
             self._world.led(self._voter.node_id)
         elif self._voter.active:
-            self._world.happened(counters.DEPOSED)
+            self._world.happened(counters.DEPOSED, f"voter {self._voter.node_id}")
         self._voter.active = effect.active
 
     def _judge_outcome(self, effect: ProposalOutcome) -> None:

@@ -22,13 +22,21 @@ class NoAnswerError(Exception):
     """The broker did not answer; the text says why."""
 
 
-def ask(port: int, request: Message, version: int, timeout_s: float, *, host: str = WATCHER_HOST) -> Any:
-    """The answer of who listens on a port of this host. `timeout_s` is for each step of the exchange; `host` is the
-    address that it is asked from. Raises NoAnswerError."""
+def ask(
+    port: int,
+    request: Message,
+    version: int,
+    timeout_s: float,
+    *,
+    asked_from: str = WATCHER_HOST,
+    host: str = LOCALHOST,
+) -> Any:
+    """The answer of who listens on a port of `host`. `timeout_s` is for each step of the exchange; `asked_from` is the
+    address of who asks. Raises NoAnswerError."""
     api_key = request.API_KEY
     try:
         with socket.create_connection(
-            (LOCALHOST, port), timeout=timeout_s, source_address=(host, 0)
+            (host, port), timeout=timeout_s, source_address=(asked_from, 0)
         ) as connection:
             connection.sendall(encode_request_frame(request, version, correlation_id=1, client_id=CLIENT_ID))
             (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))

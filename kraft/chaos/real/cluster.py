@@ -1,8 +1,8 @@
-"""A cluster of real processes behind relays, and what it looks like now.
+"""A cluster of real processes behind relays, or in network namespaces, and what it looks like now.
 
-Every connection between nodes, and from clients to nodes, goes through `relays`; clients use `bootstrap`. Questions
-about the cluster go past the relays (`ask`, and the nodes' HTTP listeners), so that they hurt nobody and nothing hurts
-them. Everything blocks. Used by `kraft.chaos.real.run`, by its faults, and by tests.
+Every connection between nodes, and from clients to nodes, goes through `relays`, or every packet through `namespaces`;
+clients use `bootstrap`. Questions about the cluster go past all faults (`ask`, and the nodes' HTTP listeners), so that
+they hurt nobody and nothing hurts them. Everything blocks. Used by `kraft.chaos.real.run`, by its faults, and by tests.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,8 +21,10 @@ from typing import Any, Final
 
 from kraft.chaos.experiments.targets import MetadataView, PartitionView
 from kraft.chaos.real.ask import NoAnswerError, ask
-from kraft.chaos.real.relay import LOCALHOST, Relays, connections_around
-from kraft.local_cluster.cluster import LocalCluster
+from kraft.chaos.real.doors import Doors, open_doors
+from kraft.chaos.real.namespaces import Namespaces
+from kraft.chaos.real.relay import CLIENTS, LOCALHOST, WATCHER_HOST, Relays, connections_around
+from kraft.local_cluster.cluster import LocalCluster, Placement
 from kraft.local_cluster.node_process import process_stat
 from kraft.local_cluster.spec import ClusterSpec, node_config
 from kraft.protocol.errors import ErrorCode
@@ -29,7 +32,7 @@ from kraft.protocol.schema import Message
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest
 from kraft.protocol.schemas.cluster import DescribeTopicPartitionsRequest, TopicRequest
 from kraft.protocol.schemas.find_coordinator import CoordinatorType, FindCoordinatorRequest
-from kraft.runtime.free_ports import free_port_range, free_ports
+from kraft.runtime.free_ports import free_port_range, free_ports, is_free
 from kraft.user_error import UserError
 
 QUESTION_S: Final = 1.0
@@ -37,6 +40,7 @@ POLL_S: Final = 0.05
 DESCRIBE_VERSION: Final = 0
 FIND_COORDINATOR_VERSION: Final = 4
 NO_NODE: Final = -1
+CAP_SYS_ADMIN: Final = 21
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,32 @@ def put_behind_relays(local: LocalCluster, relays: Relays, *, clients: bool) -> 
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,REPLICATION:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "REPLICATION",
         }
-        file = node_config(local.directory, node.id)
-        lines = dict(line.split("=", 1) for line in file.read_text().splitlines())
-        file.write_text("".join(f"{key}={value}\n" for key, value in {**lines, **changes}.items()))
+        _configure(local, node.id, changes)
     return dialled
+
+
+def _configure(local: LocalCluster, node_id: int, changes: Mapping[str, str]) -> None:
+    """Rewrites the configuration of a node that has not been started."""
+    file = node_config(local.directory, node_id)
+    lines = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    file.write_text("".join(f"{key}={value}\n" for key, value in {**lines, **changes}.items()))
+
+
+def put_into_namespaces(local: LocalCluster, namespaces: Namespaces) -> None:
+    """Has each node, which has not been started, run in a network namespace, and listen on its address there."""
+    nodes = local.spec().nodes
+    hosts = {node.id: namespaces.address(node.id) for node in nodes}
+    voters = ",".join(f"{node.id}@{hosts[node.id]}:{node.controller_port}" for node in nodes)
+    for node in nodes:
+        host = hosts[node.id]
+        changes = {
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://{host}:{node.client_port},CONTROLLER://{host}:{node.controller_port}",
+            "http.listener": f"{host}:{node.http_port}",
+        }
+        _configure(local, node.id, changes)
+    entering = {node: namespaces.entering(node) for node in hosts}
+    local.placement = Placement(hosts, entering, namespaces.watcher)
 
 
 class ChaosCluster:
@@ -114,21 +140,34 @@ class ChaosCluster:
         settings: Mapping[str, str],
         *,
         disk_bytes: int | None = None,
+        with_doors: bool = False,
+        namespaces_noted_in: Path | None = None,
         seed: int | None = None,
     ) -> None:
         """Configures, does not start. With `disk_bytes` each node's disk is a file system of that size, which needs
-        root. Raises UserError."""
+        root; with `with_doors` the nodes take faults of their disks and clocks from `doors`. With
+        `namespaces_noted_in`, the folder for notes of what has to be removed, nodes are in network namespaces and not
+        behind relays, which needs root, too. Raises UserError."""
         self.local = LocalCluster(directory)
-        self.disk_bytes = disk_bytes
+        self.has_disks = disk_bytes is not None
+        self.doors: Doors | None = None
         if disk_bytes is not None:
             for node_id in range(1, nodes + 1):
                 mount_disk(self.data_dir(node_id), disk_bytes)
         self._spec: ClusterSpec = self.local.create(nodes, free_port_range(nodes), dict(settings))
         self.relays = Relays(self.local.pid, self.node_ids, seed=seed)
+        self.namespaces: Namespaces | None = None
         try:
-            self._dialled = put_behind_relays(self.local, self.relays, clients=True)
+            if namespaces_noted_in is not None:
+                self.namespaces = Namespaces(self.node_ids, namespaces_noted_in)
+                put_into_namespaces(self.local, self.namespaces)
+                self._dialled = {node.id: node.client_port for node in self._spec.nodes}
+            else:
+                self._dialled = put_behind_relays(self.local, self.relays, clients=True)
+            if with_doors:
+                self.doors = open_doors(self.local)
         except BaseException:
-            self.relays.close()
+            self._close_network()
             raise
         self._known_before = connections_around(self.relays.node_ports)
         self._pool = ThreadPoolExecutor(nodes, thread_name_prefix="chaos-ask")
@@ -139,8 +178,15 @@ class ChaosCluster:
             self.kill_nodes()
         finally:
             self._pool.shutdown(cancel_futures=True)
-            self.relays.close()
+            self._close_network()
+            if self.doors is not None:
+                self.doors.close()
             unmount_below(self.local.directory)
+
+    def _close_network(self) -> None:
+        self.relays.close()
+        if self.namespaces is not None:
+            self.namespaces.close()
 
     def kill_nodes(self) -> None:
         """SIGKILL for every node. Raises UserError if one is not gone."""
@@ -157,8 +203,12 @@ class ChaosCluster:
 
     @property
     def bootstrap(self) -> str:
-        """For clients: through the relays."""
-        return ",".join(f"127.0.0.1:{port}" for port in self._dialled.values())
+        """For clients: through the relays, or the switch between namespaces."""
+        return ",".join(f"{self.host(node)}:{port}" for node, port in self._dialled.items())
+
+    def host(self, node_id: int) -> str:
+        """The address of a node's listeners."""
+        return LOCALHOST if self.namespaces is None else self.namespaces.address(node_id)
 
     def data_dir(self, node_id: int) -> Path:
         return self.local.node_dir(node_id) / "data"
@@ -181,7 +231,8 @@ class ChaosCluster:
         ]
 
     def bypasses(self) -> list[str]:
-        """Connections that clients or nodes made around the relays since the cluster was configured, in words."""
+        """Connections that clients or nodes made around the relays since the cluster was configured, in words. Around
+        the switch between namespaces there is no way."""
         found = connections_around(self.relays.node_ports) - self._known_before
         return [f"port {far} of this host to port {near} of a node" for near, far in sorted(found)]
 
@@ -265,10 +316,12 @@ class ChaosCluster:
 
     def _answers(self, request: Message, version: int) -> list[Any]:
         ports = {node.id: node.client_port for node in self._spec.nodes}
+        asked_from = WATCHER_HOST if self.namespaces is None else self.namespaces.watcher
 
         def answer(node_id: int) -> Any:
             try:
-                return ask(ports[node_id], request, version, QUESTION_S)
+                host = self.host(node_id)
+                return ask(ports[node_id], request, version, QUESTION_S, asked_from=asked_from, host=host)
             except NoAnswerError:
                 return None
 
@@ -285,12 +338,24 @@ class ChaosCluster:
         return NO_NODE
 
     def answers_clients(self, node_id: int) -> bool:
-        """Whether a node answers one who asks as a client does, through its relay."""
+        """Whether a node answers one who asks as a client does, where clients dial."""
+        asked_from = LOCALHOST if self.namespaces is None else self.namespaces.address(CLIENTS)
+        question, port = ApiVersionsRequest(), self._dialled[node_id]
         try:
-            ask(self._dialled[node_id], ApiVersionsRequest(), 0, QUESTION_S, host=LOCALHOST)
+            ask(port, question, 0, QUESTION_S, asked_from=asked_from, host=self.host(node_id))
         except NoAnswerError:
             return False
         return True
+
+    def listens(self, node_id: int) -> bool:
+        """Whether somebody listens on the node's port for clients."""
+        port = self.local.node(node_id).client_port
+        if self.namespaces is None:
+            return not is_free(port)
+        with socket.socket() as probe:
+            probe.settimeout(QUESTION_S)
+            probe.bind((self.namespaces.watcher, 0))
+            return probe.connect_ex((self.host(node_id), port)) == 0
 
     # -- waits
 
@@ -331,12 +396,15 @@ def _ruler(document: Mapping[str, Any]) -> tuple[int, int]:
 # -- disks of their own
 
 
+def can_mount() -> bool:
+    """Whether this process may mount file systems; root in a container often may not."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    effective = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
+    return bool(int(effective, 16) >> CAP_SYS_ADMIN & 1)
+
+
 def mount_disk(directory: Path, size_bytes: int) -> None:
     """A file system of a size of its own, in memory. Raises UserError where that cannot be."""
-    if os.geteuid() != 0:
-        raise UserError(
-            "a disk of its own for each node (tmpfs) needs root; run as root, or leave `disk` out"
-        )
     directory.mkdir(parents=True, exist_ok=True)
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=0700", "kraft-chaos", str(directory)],

@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from kraft.chaos.real import namespaces
 from kraft.chaos.real.cluster import end_group, unmount_below
-from kraft.chaos.real.faults.packets import delete_noted
+from kraft.chaos.real.faults import packets
 from kraft.local_cluster.cluster import LocalCluster
 from kraft.local_cluster.node_process import live_pid, process_stat
 from kraft.user_error import UserError
@@ -80,8 +81,9 @@ def remove(folder: Path) -> None:
         if pid is not None:
             end_group(pid)
     _end_programs(folder)
-    delete_noted(folder / HELPERS)
+    packets.delete_noted(folder / HELPERS)
     LocalCluster(folder / CLUSTER).destroy()
+    namespaces.delete_noted(folder / HELPERS)  # nobody is in them any more
     unmount_below(folder)
     shutil.rmtree(folder, ignore_errors=True)
 

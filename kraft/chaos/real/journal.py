@@ -25,10 +25,15 @@ MS_PER_S: Final = 1000.0
 
 
 def read_journal(
-    data_dirs: Iterable[Path], topics: Collection[str], controllers: Mapping[int, int], unix_began_s: float
+    data_dirs: Iterable[Path],
+    topics: Collection[str],
+    controllers: Mapping[int, int],
+    unix_began_s: float,
+    wrong_clocks: Collection[Path] = (),
 ) -> Journal | None:
     """What became of these topics, by the longest journal of stopped nodes. `controllers`: who was seen active, by
-    epoch. None: no node has one that reaches back to its cluster's first entry."""
+    epoch. `wrong_clocks`: of those nodes whose word about times is not taken. None: no node has a journal that reaches
+    back to its cluster's first entry, or no node had a right clock."""
     best: list[StoredEntry] = []
     written_ms: dict[tuple[int, int], int] = {}
     for data in data_dirs:
@@ -38,10 +43,16 @@ def read_journal(
             continue  # another node's is as good
         for entry in entries:
             place = entry.offset, entry.epoch
+            if data in wrong_clocks:
+                continue
             written_ms[place] = min(entry.timestamp_ms, written_ms.get(place, entry.timestamp_ms))
         if entries and entries[0].offset == 1 and len(entries) > len(best):
             best = entries
-    timed = [one._replace(timestamp_ms=written_ms[one.offset, one.epoch]) for one in best]
+    if not written_ms:
+        return None
+    timed = [
+        one._replace(timestamp_ms=written_ms.get((one.offset, one.epoch), one.timestamp_ms)) for one in best
+    ]
     return _Reader(topics, unix_began_s).read(timed, controllers) if timed else None
 
 

@@ -18,13 +18,16 @@ from kraft.chaos.experiments.targets import MetadataView, NobodyThereError, Stru
 from kraft.chaos.experiments.vocabulary import FAULTS as WORDS
 from kraft.chaos.real.ask import NoAnswerError
 from kraft.chaos.real.cluster import ChaosCluster
-from kraft.chaos.real.faults import DISK_FAULTS, FAULTS, Aim, Fault, Proof
+from kraft.chaos.real.faults import FAULTS, MAY_END, Aim, Fault, Proof
 from kraft.user_error import UserError
 
 NOBODY_WITHIN_S: Final = 20.0
 """How long a fault waits until somebody has the role that it is aimed at: a node needs seconds to come back."""
 LOOK_EVERY_S: Final = 0.1
 RAMP_STAGES: Final = 10
+TAKING_DOWN: Final = frozenset(
+    name for name, word in WORDS.items() if word.takes_down or name == "rolling-restart"
+)
 PROOF_BEFORE_END_S: Final = 0.5
 """A fault that lasts is proved so long before its end, when it has had time to take effect."""
 
@@ -84,12 +87,12 @@ class Method:
         return not any(thread.is_alive() for thread in self._threads)
 
     def struck(self) -> frozenset[int]:
-        """The nodes that may have no process because of a fault: until it is known to be over. One without room on its
-        disk may end later still."""
+        """The nodes that may have no process because of a fault that takes nodes down, until it is known to be over.
+        One without room on its disk may end later still."""
         return frozenset(
             node
             for one in self._strikes
-            if not one.ended or one.step.fault in DISK_FAULTS
+            if one.step.fault in MAY_END or (one.step.fault in TAKING_DOWN and not one.ended)
             for node in one.evidence.nodes
         )
 

@@ -74,7 +74,7 @@ class Passage(StrEnum):
 
 @dataclass(frozen=True)
 class Condition:
-    """How a link is."""
+    """What one fault makes of a link."""
 
     passage: Passage = Passage.OPEN
     latency_s: float = 0.0
@@ -83,8 +83,23 @@ class Condition:
     bytes_per_s: float = 0.0
     """Of each connection; 0: no limit."""
 
+    @property
+    def is_late(self) -> bool:
+        return bool(self.latency_s or self.jitter_s)
+
 
 WHOLE: Final = Condition()
+_WORST_FIRST: Final = (Passage.RESET, Passage.STALLED, Passage.HALF_OPEN, Passage.OPEN)
+
+
+def combined(conditions: Collection[Condition]) -> Condition:
+    """How a link is that several faults hurt at once: the worst passage, all delays, the narrowest bandwidth."""
+    return Condition(
+        min((one.passage for one in conditions), key=_WORST_FIRST.index, default=Passage.OPEN),
+        sum(one.latency_s for one in conditions),
+        sum(one.jitter_s for one in conditions),
+        min((one.bytes_per_s for one in conditions if one.bytes_per_s), default=0.0),
+    )
 
 
 @dataclass
@@ -103,16 +118,42 @@ class _State:
     """A link now."""
 
     condition: Condition = WHOLE
+    """Of all its faults together."""
+    faults: dict[object, Condition] = field(default_factory=dict)
+    """By owner."""
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
     """Set unless it is stalled."""
     traffic: Traffic = field(default_factory=Traffic)
+    hurt_by: dict[object, int] = field(default_factory=dict)
+    """By owner: how much of what was hurt is its fault's, as long as that lasts."""
 
-    def become(self, condition: Condition) -> None:
-        self.condition = condition
-        if condition.passage is Passage.STALLED:
+    def has(self, passage: Passage) -> bool:
+        """Whether any fault does that to it."""
+        return any(one.passage is passage for one in self.faults.values())
+
+    def become(self, owner: object, condition: Condition) -> None:
+        """One fault's part of it is so from now on; `WHOLE` ends it."""
+        if condition == WHOLE:
+            self.faults.pop(owner, None)
+            self.hurt_by.pop(owner, None)
+        else:
+            self.faults[owner] = condition
+        self.condition = combined(self.faults.values())
+        if self.condition.passage is Passage.STALLED:
             self.is_open.clear()
         else:
             self.is_open.set()
+
+    def hurt(self, is_to_blame: Callable[[Condition], object]) -> None:
+        """Notes that something was held up, by those faults."""
+        self.traffic.hurt += 1
+        for owner, condition in self.faults.items():
+            if is_to_blame(condition):
+                self.hurt_by[owner] = self.hurt_by.get(owner, 0) + 1
+
+    def hurt_as(self, passage: Passage) -> None:
+        """Notes that a fault with this passage let nothing through."""
+        self.hurt(lambda condition: condition.passage is passage)
 
 
 class Relays:
@@ -155,31 +196,60 @@ class Relays:
 
     # -- what experiments and tests do
 
-    def relay(self, node_id: int, port: int, *, clients: bool = False) -> int:
-        """Starts a relay before a port of a node, which its peers dial, or its clients; returns the port to dial."""
+    def relay(self, node_id: int, port: int, *, clients: bool = False, source: int | None = None) -> int:
+        """Starts a relay before a port of a node, which its peers dial, or its clients; returns the port to dial.
+        `source`: the one node that dials it, where all nodes are one process."""
         self.ports.setdefault(node_id, set()).add(port)
-        return self._call(self._listen(node_id, port, clients))
+        return self._call(self._listen(node_id, port, CLIENTS if clients else source))
 
-    def impose(self, condition: Condition, links: Iterable[Link]) -> Traffic:
-        """Each of the links is so from when this returns; what it was before is over. Returns what they all had carried
-        by then."""
+    def impose(self, condition: Condition, links: Iterable[Link], owner: object = None) -> Traffic:
+        """The owner's fault makes this of each of the links from when this returns; what it made of them before is
+        over, and what other owners make of them stays. Returns what they all had carried by then."""
         chosen = list(links)
 
         async def impose() -> Traffic:
             before = self._sum(chosen)
             for link in chosen:
-                self._become(link, condition)
+                self._become(link, owner, condition)
             return before
 
         return self._call(impose())
+
+    def lift(self, links: Iterable[Link], owner: object = None) -> None:
+        """The owner's fault is over; what waited for it alone passes first."""
+        self.impose(WHOLE, links, owner)
 
     def cut(self, *links: Link) -> None:
         """Nothing passes any more when this returns."""
         self.impose(Condition(Passage.STALLED), links)
 
-    def heal(self, links: Iterable[Link] | None = None) -> None:
-        """These links, or all, pass everything again, what has waited first."""
-        self.impose(WHOLE, list(self._links) if links is None else links)
+    def heal(self) -> None:
+        """Every fault of every link is over: all pass everything again, what has waited first."""
+
+        async def heal() -> None:
+            for link, state in self._links.items():
+                for owner in list(state.faults):
+                    self._become(link, owner, WHOLE)
+
+        self._call(heal())
+
+    def hurt_by(self, owner: object, links: Iterable[Link]) -> int:
+        """How often the owner's fault held up, delayed or swallowed something on these links since it began."""
+        chosen = list(links)
+
+        async def hurt() -> int:
+            return sum(self._state(link).hurt_by.get(owner, 0) for link in chosen)
+
+        return self._call(hurt())
+
+    def are_shut(self, links: Iterable[Link]) -> bool:
+        """Whether some fault lets nothing through on any of these links."""
+        chosen = list(links)
+
+        async def shut() -> bool:
+            return any(self._state(link).condition.passage is not Passage.OPEN for link in chosen)
+
+        return self._call(shut())
 
     def around(self, node_id: int) -> tuple[list[Link], list[Link]]:
         """All links from a node to others, and all to it; clients' are not among them."""
@@ -220,20 +290,21 @@ class Relays:
         state = self._links.get(link)
         if state is None:
             state = self._links[link] = _State()
-            state.become(WHOLE)
+            state.is_open.set()
         return state
 
-    def _become(self, link: Link, condition: Condition) -> None:
+    def _become(self, link: Link, owner: object, condition: Condition) -> None:
         state = self._state(link)
-        was = state.condition.passage
-        state.become(condition)
-        if condition.passage is Passage.RESET or (was is Passage.HALF_OPEN and condition.passage is not was):
+        had_swallowed = state.has(Passage.HALF_OPEN)
+        state.become(owner, condition)
+        # Whose bytes were swallowed can never go on.
+        if condition.passage is Passage.RESET or (had_swallowed and not state.has(Passage.HALF_OPEN)):
             for connection in self._connections.values():
                 if connection is not None and link in connection.links:
                     connection.reset()
-                    state.traffic.hurt += 1
+                    state.hurt_as(Passage.RESET)
 
-    async def _listen(self, node_id: int, port: int, clients: bool) -> int:
+    async def _listen(self, node_id: int, port: int, dialler: int | None) -> int:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
@@ -241,7 +312,7 @@ class Relays:
             try:
                 # One side is gone, and `_carry` has told the other; or the relays close, which asyncio would report.
                 with contextlib.suppress(OSError, asyncio.CancelledError):
-                    source = CLIENTS if clients else self._owner(writer)
+                    source = self._owner(writer) if dialler is None else dialler
                     if source is not None:  # else the process is gone already
                         await self._carry(task, Link(source, node_id), port, reader, writer)
             finally:
@@ -265,14 +336,15 @@ class Relays:
         connection = self._connections[task] = _Connection((link, Link(link.target, link.source)), [writer])
         for state in (there, back):
             if not state.is_open.is_set():
-                state.traffic.hurt += 1
+                state.hurt_as(Passage.STALLED)
                 await state.is_open.wait()
         if not _is_established(writer):
             return  # who dialled has given up meanwhile: nobody's packets would have come through
-        if Passage.RESET in (there.condition.passage, back.condition.passage):
-            there.traffic.hurt += 1
-            connection.reset()
-            return
+        for state in (there, back):
+            if state.condition.passage is Passage.RESET:
+                state.hurt_as(Passage.RESET)
+                connection.reset()
+                return
         far_reader, far_writer = await asyncio.open_connection(
             LOCALHOST, port, local_addr=(relay_host(link.source), 0)
         )
@@ -295,10 +367,10 @@ class Relays:
         while data:
             data = await reader.read(CHUNK_BYTES)
             condition = state.condition
-            if condition.latency_s or condition.jitter_s:
+            if condition.is_late:
                 delay_s = condition.latency_s + self._rng.uniform(0.0, condition.jitter_s)
                 due_s = max(due_s, loop.time() + delay_s)
-                state.traffic.hurt += 1
+                state.hurt(lambda one: one.is_late)
             await waiting.put((due_s, data))
 
     async def _pass_on(self, state: _State, waiting: _Waiting, writer: asyncio.StreamWriter) -> None:
@@ -308,13 +380,13 @@ class Relays:
             if (early_s := due_s - loop.time()) > 0:
                 await asyncio.sleep(early_s)
             if rate := state.condition.bytes_per_s:
-                state.traffic.hurt += 1
+                state.hurt(lambda one: one.bytes_per_s)
                 await asyncio.sleep(len(data) / rate)
             if not state.is_open.is_set():
-                state.traffic.hurt += 1
+                state.hurt_as(Passage.STALLED)
                 await state.is_open.wait()
             if state.condition.passage is Passage.HALF_OPEN:
-                state.traffic.hurt += 1
+                state.hurt_as(Passage.HALF_OPEN)
             elif data and writer.transport.is_closing():
                 raise ConnectionResetError("the side that it is for is gone")
             elif data:

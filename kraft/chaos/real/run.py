@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.chaos.checker import Report, check_history, check_transactions
 from kraft.chaos.checker.report import Anomaly as Found
 from kraft.chaos.experiments.counts import counts_of
-from kraft.chaos.experiments.document import Experiment
+from kraft.chaos.experiments.document import NAMESPACES, Experiment
 from kraft.chaos.experiments.evidence import (
     Anomaly,
     CommandEnd,
@@ -47,7 +47,7 @@ from kraft.chaos.experiments.targets import check_by_journal
 from kraft.chaos.history import History, Operation, OperationStatus, TopicKey, Value
 from kraft.chaos.real.closing import compare, defects, log_lines, resent
 from kraft.chaos.real.cluster import NO_NODE, ChaosCluster, Health, NotWholeError
-from kraft.chaos.real.faults import DISK_FAULTS, refusals
+from kraft.chaos.real.faults import needs_disks, needs_doors, refusals
 from kraft.chaos.real.folders import CLUSTER, HELPERS, default_base, run_folder
 from kraft.chaos.real.journal import DiskLoss, is_explained, read_journal
 from kraft.chaos.real.method import Method
@@ -159,12 +159,13 @@ class _Run:
         self._method: Method | None = None
         self._clients: Clients | None = None
         self._watch: ClusterWatch | None = None
-        needs_disks = any(step.fault in DISK_FAULTS for step in experiment.method)
         self._cluster = ChaosCluster(
             folder / CLUSTER,
             experiment.cluster.nodes,
             {**replication_settings(experiment.cluster.nodes), **SETTINGS, **experiment.cluster.settings},
-            disk_bytes=DISK_BYTES if needs_disks else None,
+            disk_bytes=DISK_BYTES if needs_disks(experiment) else None,
+            with_doors=needs_doors(experiment),
+            namespaces_noted_in=folder / HELPERS if experiment.cluster.network == NAMESPACES else None,
             seed=seed,
         )
 
@@ -321,8 +322,14 @@ class _Run:
         ends = {(one.topic, one.partition): one.log_end for one in found.final_reads or () if not one.problem}
         found.replicas = None if replicas is None else compare(data_dirs, replicas, ends)
         found.resent = resent(data_dirs, replicas or {}, _copies(recorder))
+        faults = self._method.evidence() if self._method is not None else ()
+        wrong_clocks = {node for one in faults if one.name == "clock-offset" for node in one.nodes}
         found.journal = read_journal(
-            data_dirs.values(), self._topics, watch.controllers, recorder.unix_origin_s
+            data_dirs.values(),
+            self._topics,
+            watch.controllers,
+            recorder.unix_origin_s,
+            wrong_clocks=[data_dirs[node] for node in wrong_clocks],
         )
         return found
 

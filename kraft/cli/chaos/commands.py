@@ -6,19 +6,13 @@ A command imports the simulation when it runs: the others start faster.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.markup import escape
 
-from kraft.cli.chaos.display import (
-    CampaignDisplay,
-    print_tally,
-    print_verdict,
-    shrink_progress,
-    tell_difference,
-    verify_progress,
-)
+from kraft.cli.chaos.campaign import OneRunFiles, play
+from kraft.cli.chaos.display import shrink_progress
 from kraft.cli.chaos.experiments import explain, list_experiments
 from kraft.cli.chaos.experiments import run as run_experiment
 from kraft.cli.chaos.options import (
@@ -33,9 +27,10 @@ from kraft.cli.chaos.options import (
     Seconds,
     Seed,
     Seeds,
-    Selection,
+    TraceAllFile,
     TraceFile,
     Verify,
+    case_of,
     check_writable,
     jobs_or_cores,
     select,
@@ -45,12 +40,9 @@ from kraft.cli.chaos.replay import replay
 from kraft.cli.shared.interrupts import ends_like_ctrl_c
 from kraft.cli.shared.options import Json
 from kraft.cli.shared.output import console, fail, print_json, print_line, print_table
-from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
+from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
-    from kraft.chaos.campaign import Run, Tally, Verification
-    from kraft.chaos.report import Asked
-    from kraft.chaos.run import Outcome
     from kraft.chaos.scenario import Scenario
 
 app = typer.Typer(help="Whole clusters under deterministic simulation: one seed decides everything.")
@@ -72,6 +64,7 @@ def simulate(
     faults: FaultNames = None,
     verify: Verify = False,
     trace: TraceFile = None,
+    trace_all: TraceAllFile = None,
     report: ReportFile = None,
     case: CaseFile = None,
     counters: Counters = False,
@@ -81,12 +74,8 @@ def simulate(
 
     Exit code 0: all held; 1: a promise or determinism was broken; 2: wrong usage; 3: it could not be told.
     """
-    if trace is not None and ((seed is None and case is None) or verify):
-        fail("--trace writes the timeline of one run: name it with --seed or --case", EXIT_USAGE)
-    if report is not None and ((seed is None and case is None) or verify):
-        fail("--report is the page of one run: name it with --seed or --case", EXIT_USAGE)
-    check_writable(trace)
-    check_writable(report)
+    files = OneRunFiles(trace, trace_all, report)
+    files.check(is_one=(seed is not None or case is not None) and not verify)
     selection = select(
         seed=seed,
         case=case,
@@ -96,11 +85,7 @@ def simulate(
         seconds=seconds,
         faults=faults,
     )
-    with ends_like_ctrl_c():
-        if verify:
-            raise typer.Exit(_verify(selection, jobs_or_cores(jobs), as_json))
-        tally = _campaign(selection, jobs_or_cores(jobs), trace, report)
-    raise typer.Exit(_conclude(tally, selection.asked, as_json, all_counters=counters))
+    play(selection, files, jobs=jobs, verify=verify, all_counters=counters, as_json=as_json)
 
 
 @app.command()
@@ -124,9 +109,11 @@ def shrink(
     if (seed is None) == (case is None):
         fail("name what is to be shrunk, with --seed or with --case", EXIT_USAGE)
     check_writable(out)
-    selection = select(seed=seed, case=case, seconds=seconds, faults=faults)
+    [scenario] = select(seed=seed, case=case, seconds=seconds, faults=faults).scenarios
+    if case is not None:
+        oracle = oracle or case_of(case).oracle
     with ends_like_ctrl_c():
-        _shrink(selection, oracle, runs_max, jobs_or_cores(jobs), out, as_json)
+        _shrink(cast("Scenario", scenario), oracle, runs_max, jobs_or_cores(jobs), out, as_json)
 
 
 @app.command()
@@ -146,83 +133,8 @@ def faults(as_json: Json = False) -> None:
     print_table(table)
 
 
-def _campaign(selection: Selection, jobs: int, trace: Path | None, report: Path | None) -> Tally:
-    from kraft.chaos.campaign import run_campaign
-    from kraft.chaos.report import counters
-    from kraft.chaos.run import run
-
-    with CampaignDisplay(selection.asked, selection.total, is_one=selection.is_one) as display:
-        return run_campaign(
-            selection.scenarios,
-            run if report is None else _reporting(selection.asked, report),
-            jobs=jobs,
-            declared=() if selection.is_one else counters(selection.asked),
-            on_end=display.ended,
-            on_tick=display.tick,
-            trace=None if trace is None else str(trace),
-            is_watched=display.is_shown,
-        )
-
-
-def _reporting(asked: Asked, report: Path) -> Run:
-    """A run that writes its page, in its own process."""
-    from kraft.chaos.experiments.simulated.seed import run_with_page
-
-    def play(scenario: Scenario, **options: Any) -> Outcome:
-        return run_with_page(scenario, path=report, command=asked.replay(scenario), **options)
-
-    return play
-
-
-def _conclude(tally: Tally, asked: Asked, as_json: bool, *, all_counters: bool) -> int:
-    """Prints what the campaign came to. Returns the exit code."""
-    from kraft.chaos.report import document, shortcomings
-
-    print_tally(tally, asked, to_stderr=as_json, all_counters=all_counters)
-    if as_json:
-        print_json(document(tally, asked))
-    return print_verdict(bool(tally.failed_count), shortcomings(tally, asked))
-
-
-def _verify(selection: Selection, jobs: int, as_json: bool) -> int:
-    from kraft.chaos.campaign import verify
-    from kraft.chaos.report import verification_document
-    from kraft.chaos.run import run
-
-    done: list[Verification] = []
-    interrupted = False
-    with verify_progress(selection.total) as show:
-
-        def ended(one: Verification) -> None:
-            done.append(one)
-            tell_difference(one)
-
-        try:
-            verify(
-                selection.scenarios,
-                run,
-                jobs=jobs,
-                on_end=ended,
-                on_tick=show,
-                is_watched=console.is_terminal,
-            )
-        except KeyboardInterrupt:
-            interrupted = True
-    done.sort(key=lambda one: one.seed)
-    if as_json:
-        print_json(verification_document(done, interrupted=interrupted))
-    else:
-        for one in done:
-            verdict = "equal" if one.equal else "DIFFERENT"
-            failed = f"; failed {', '.join(one.failed)}" if one.failed else ""
-            print_line(f"seed {one.seed}: {' '.join(one.hashes)} {verdict}{failed}")
-    if not all(one.equal and not one.failed for one in done):
-        return EXIT_FAILED
-    return EXIT_UNDECIDED if interrupted or not done else EXIT_DONE
-
-
 def _shrink(
-    selection: Selection, oracle: str, runs_max: int, jobs: int, out: Path | None, as_json: bool
+    scenario: Scenario, oracle: str, runs_max: int, jobs: int, out: Path | None, as_json: bool
 ) -> None:
     from kraft.chaos.case import Case
     from kraft.chaos.report import commit_of_checkout
@@ -230,9 +142,6 @@ def _shrink(
     from kraft.chaos.shrink import NothingToShrink
     from kraft.chaos.shrink import shrink as shrunk
 
-    [scenario] = selection.scenarios
-    if selection.case is not None:
-        oracle = oracle or selection.case.oracle
     try:
         with shrink_progress(runs_max) as show:
             small = shrunk(scenario, run, jobs=jobs, oracle=oracle, runs_max=runs_max, on_progress=show)

@@ -62,10 +62,9 @@ class CampaignDisplay:
 
     def ended(self, finished: Finished) -> None:
         """Tells of a run that failed."""
-        from kraft.chaos.campaign import violations_of
         from kraft.chaos.report import failure_lines
 
-        if self._is_silent or not violations_of(finished.outcome):
+        if self._is_silent or not finished.outcome.first_violations:
             return
         self._failed += 1
         if self._failed <= TOLD_MAX:
@@ -102,7 +101,7 @@ def print_tally(tally: Tally, asked: Asked, *, to_stderr: bool, all_counters: bo
     else:
         if faults := struck(tally):
             output.print(f"faults that struck: {escape(faults)}", soft_wrap=True)
-        if standing_out := notable(tally):
+        if standing_out := notable(tally, asked):
             output.print("what stands out (--counters shows everything):")
             output.print(_counters_table(standing_out))
     output.print(_figures_table(tally))
@@ -165,6 +164,7 @@ def _figures_table(tally: Tally) -> Table:
     excused = [("seeds with an excused loss", str(tally.excused))] if tally.excused else []
     for name, value in (
         ("seeds", str(tally.seeds)),
+        *((f"  of {shape}", str(count)) for shape, count in sorted(tally.shapes.items())),
         ("seeds with a violation", str(tally.failed_count)),
         *excused,
         ("client operations", str(tally.operations)),

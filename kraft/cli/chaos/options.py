@@ -19,11 +19,12 @@ from kraft.cli.shared.output import console, fail
 from kraft.user_error import EXIT_USAGE
 
 if TYPE_CHECKING:
+    from kraft.chaos.campaign import AnyScenario, Run
     from kraft.chaos.case import Case
     from kraft.chaos.report import Asked
     from kraft.chaos.scenario import Scenario
 
-SEEDS = 10
+SEEDS, QUORUM_SEEDS = 10, 1000
 SECONDS = 60.0
 JOBS_MAX = 256
 FRESH_SEEDS = 10**10
@@ -56,6 +57,12 @@ Seeds = Annotated[
         min=1, help=f"Play so many seeds; {SEEDS} if nothing else is asked for.", show_default=False
     ),
 ]
+QuorumSeeds = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help=f"Play so many seeds; {QUORUM_SEEDS} if nothing else is asked for.", show_default=False
+    ),
+]
 FirstSeed = Annotated[
     int | None,
     typer.Option(
@@ -73,7 +80,21 @@ Verify = Annotated[
 ]
 TraceFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write the whole timeline of the one seed.", show_default=False),
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="Write the story of the one seed: faults, elections, ISRs, clients' errors, verdict.",
+        show_default=False,
+    ),
+]
+TraceAllFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace-all",
+        metavar="FILE",
+        help="Write every callback and every byte of the one seed: long, for diff.",
+        show_default=False,
+    ),
 ]
 ReportFile = Annotated[
     Path | None,
@@ -100,13 +121,13 @@ CaseOut = Annotated[
 
 @dataclass(frozen=True)
 class Selection:
-    """What is to be played."""
+    """What is to be played, and what plays it."""
 
-    scenarios: Iterator[Scenario]
+    scenarios: Iterator[AnyScenario]
+    run: Run
     asked: Asked
     total: int | None
     """How many scenarios, if that is known."""
-    case: Case | None
     is_one: bool
     """A seed or a case by its name."""
 
@@ -121,27 +142,64 @@ def select(
     seconds: float | None = None,
     faults: str | None = None,
 ) -> Selection:
-    """The scenarios that the options ask for. Ends the command if they contradict each other."""
-    others = {"--seeds": seeds, "--first-seed": first_seed, "--minutes": minutes}
-    many = [name for name, value in others.items() if value is not None]
-    if seed is not None and many:
-        fail(f"--seed plays one seed alone: leave out {', '.join(many)}", EXIT_USAGE)
+    """The whole clusters that the options ask for. Ends the command if they contradict each other."""
     if case is not None:
-        single = {"--seed": seed, "--seconds": seconds, "--faults": faults}
-        given = many + [name for name, value in single.items() if value is not None]
+        others = {
+            "--seeds": seeds,
+            "--first-seed": first_seed,
+            "--minutes": minutes,
+            "--seed": seed,
+            "--seconds": seconds,
+            "--faults": faults,
+        }
+        given = [name for name, value in others.items() if value is not None]
         if given:
             fail(f"a case decides everything by itself: leave out {', '.join(given)}", EXIT_USAGE)
         return _case(case)
-    asked = _asked(faults)
-    if seed is not None:
-        numbers, total = iter([seed]), 1
-    elif minutes is None:
-        first, total = 1 if first_seed is None else first_seed, seeds or SEEDS
-        numbers = iter(range(first, first + total))
-    else:
-        numbers, total = _timed(first_seed, seeds, minutes), None
-    scenarios = _scenarios(numbers, SECONDS if seconds is None else seconds, asked)
-    return Selection(scenarios, asked, total, None, is_one=seed is not None)
+    from kraft.chaos.run import run
+    from kraft.chaos.swarm import scenario_of
+
+    chosen, asked = _asked(faults)
+    numbers, total = _numbers(seed, seeds, first_seed, minutes, SEEDS)
+    length_s = SECONDS if seconds is None else seconds
+    scenarios = (scenario_of(number, seconds=length_s, faults=chosen) for number in numbers)
+    return Selection(scenarios, run, asked, total, is_one=seed is not None)
+
+
+def select_quorums(
+    *,
+    seed: int | None,
+    seeds: int | None,
+    first_seed: int | None,
+    minutes: float | None,
+    voters: int | None,
+    seconds: float,
+) -> Selection:
+    """The quorums that the options ask for. Ends the command if they contradict each other."""
+    from kraft.chaos.quorum.run import asked_of_quorums, run
+    from kraft.chaos.quorum.settings import VOTERS, scenario_of
+
+    if voters is not None and voters not in VOTERS:
+        fail(f"a quorum of {voters} is not simulated: --voters takes 3 or 5", EXIT_USAGE)
+    numbers, total = _numbers(seed, seeds, first_seed, minutes, QUORUM_SEEDS)
+    scenarios = (scenario_of(number, voters, seconds) for number in numbers)
+    return Selection(scenarios, run, asked_of_quorums(voters), total, is_one=seed is not None)
+
+
+def case_of(path: Path) -> Case:
+    """The case in a file. Ends the command if it is none, or none that can be played."""
+    from kraft.chaos.case import Case
+    from kraft.chaos.playable import check_playable
+    from kraft.chaos.scenario import ScenarioError
+
+    try:
+        case = Case.load(path)
+        check_playable(case.scenario)
+    except OSError as error:
+        fail(f"cannot read {path}: {error.strerror}", EXIT_USAGE)
+    except (ScenarioError, UnicodeDecodeError) as error:
+        fail(f"{path}: {error}", EXIT_USAGE)
+    return case
 
 
 def check_writable(path: Path | None) -> None:
@@ -159,36 +217,44 @@ def jobs_or_cores(jobs: int | None) -> int:
 
 
 def _case(path: Path) -> Selection:
-    from kraft.chaos.case import Case
-    from kraft.chaos.playable import check_playable
-    from kraft.chaos.report import Asked
-    from kraft.chaos.scenario import ScenarioError
+    from kraft.chaos.coverage import asked_of_clusters
+    from kraft.chaos.run import run
 
-    try:
-        case = Case.load(path)
-        check_playable(case.scenario)
-    except OSError as error:
-        fail(f"cannot read {path}: {error.strerror}", EXIT_USAGE)
-    except (ScenarioError, UnicodeDecodeError) as error:
-        fail(f"{path}: {error}", EXIT_USAGE)
-    return Selection(iter([case.scenario]), Asked(None, (), str(path)), 1, case, is_one=True)
+    scenario: Scenario = case_of(path).scenario
+    return Selection(iter([scenario]), run, asked_of_clusters(None, (), str(path)), 1, is_one=True)
 
 
-def _asked(text: str | None) -> Asked:
-    """The faults behind the names of --faults."""
+def _asked(text: str | None) -> tuple[tuple[str, ...] | None, Asked]:
+    """The faults behind the names of --faults; None: the default swarm."""
+    from kraft.chaos.coverage import asked_of_clusters
     from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS
-    from kraft.chaos.report import Asked
 
     names = ["default"] if text is None else [name.strip() for name in text.split(",") if name.strip()]
     if names == ["default"]:
-        return Asked(None, tuple(DEFAULT_FAULTS))
+        return None, asked_of_clusters(None, DEFAULT_FAULTS)
     groups: dict[str, Sequence[str]] = {"default": DEFAULT_FAULTS, "all": tuple(FAULTS), "none": ()}
     unknown = [name for name in names if name not in groups and name not in FAULTS]
     if unknown or not names:
         sentence = f"there is no fault '{unknown[0]}'" if unknown else "--faults names no fault"
         fail(f"{sentence}; choose from: {', '.join([*FAULTS, *groups])}", EXIT_USAGE)
     chosen = tuple(dict.fromkeys(fault for name in names for fault in groups.get(name, (name,))))
-    return Asked(chosen, chosen)
+    return chosen, asked_of_clusters(chosen, chosen)
+
+
+def _numbers(
+    seed: int | None, seeds: int | None, first_seed: int | None, minutes: float | None, seeds_default: int
+) -> tuple[Iterator[int], int | None]:
+    """The seeds, and how many they are if that is known."""
+    others = {"--seeds": seeds, "--first-seed": first_seed, "--minutes": minutes}
+    many = [name for name, value in others.items() if value is not None]
+    if seed is not None and many:
+        fail(f"--seed plays one seed alone: leave out {', '.join(many)}", EXIT_USAGE)
+    if seed is not None:
+        return iter([seed]), 1
+    if minutes is not None:
+        return _timed(first_seed, seeds, minutes), None
+    first, total = 1 if first_seed is None else first_seed, seeds or seeds_default
+    return iter(range(first, first + total)), total
 
 
 def _timed(first_seed: int | None, seeds: int | None, minutes: float) -> Iterator[int]:
@@ -198,10 +264,3 @@ def _timed(first_seed: int | None, seeds: int | None, minutes: float) -> Iterato
     numbers = itertools.count(first) if seeds is None else iter(range(first, first + seeds))
     until_s = time.monotonic() + minutes * 60
     return itertools.takewhile(lambda _: time.monotonic() < until_s, numbers)
-
-
-def _scenarios(seeds: Iterator[int], seconds: float, asked: Asked) -> Iterator[Scenario]:
-    from kraft.chaos.swarm import scenario_of
-
-    for seed in seeds:
-        yield scenario_of(seed, seconds=seconds, faults=asked.faults)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, cast
 
 from kraft.cli.shared.admin_client import LIST_OFFSETS_VERSION, AdminClient, BrokerAwayError
-from kraft.coordinator.groups.lag import oldest_time_ms
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -115,7 +114,7 @@ def batch_time(records: memoryview) -> int | None:
         header = parse_header(records)
     except CorruptBatchError:  # also for no bytes at all
         return None
-    time_ms = oldest_time_ms(header)
+    time_ms = header.oldest_time_ms
     return time_ms if time_ms >= 0 else None
 
 

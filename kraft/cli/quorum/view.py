@@ -153,8 +153,8 @@ def replication_table(rows: Sequence[Mapping[str, Any]], *, wide: bool, ages_at_
     return table
 
 
-def silence_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A sentence for each voter of whom the leader has not heard for a while: its row is about then."""
+def silent_voters(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int | None]]:
+    """The voters of whom the leader has not heard for a while, and for how long, in ms; None: not in this epoch."""
     told_ms = max(
         (row["last_caught_up_timestamp"] for row in rows if row["status"] == "Leader"), default=UNKNOWN
     )
@@ -163,11 +163,20 @@ def silence_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             continue
         heard_ms = row["last_fetch_timestamp"]
         if heard_ms == UNKNOWN:
-            yield f"Voter {row['node_id']} has not been heard of in this epoch: how far it is, is not known."
+            yield row["node_id"], None
         elif told_ms - heard_ms > SILENT_MS:
+            yield row["node_id"], told_ms - heard_ms
+
+
+def silence_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence for each voter of whom the leader has not heard for a while: its row is about then."""
+    for node_id, silent_ms in silent_voters(rows):
+        if silent_ms is None:
+            yield f"Voter {node_id} has not been heard of in this epoch: how far it is, is not known."
+        else:
             yield (
-                f"Voter {row['node_id']} was heard of {age_text(told_ms - heard_ms)} ago for the last time: its offset"
-                " is of then, its lag counted from it."
+                f"Voter {node_id} was heard of {age_text(silent_ms)} ago for the last time: its offset is of then, its"
+                " lag counted from it."
             )
 
 

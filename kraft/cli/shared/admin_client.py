@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from kraft.cli.shared.bootstrap import HostPort, parse_bootstrap
@@ -34,6 +34,7 @@ from kraft.protocol.schemas.offsets import (
     ListOffsetsTopic,
 )
 from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
+from partitions.topic_partition import TopicPartition
 
 CLIENT_ID = "kraft-cli"
 CONNECT_TIMEOUT_S = 3.0
@@ -240,14 +241,28 @@ class AdminClient:
 
         As a consumer these are high watermarks, as a debugging client the broker's own log ends.
         """
+        found = await self.end_offsets_of_topics(broker_id, {topic: partitions}, replica_id)
+        return {key.partition: offset for key, offset in found.items()}
+
+    async def end_offsets_of_topics(
+        self, broker_id: int, partitions: Mapping[str, list[int]], replica_id: int
+    ) -> dict[TopicPartition, int]:
+        """The same, of several topics."""
         connection = await self._connection_to(broker_id)
         if connection is None:
             return {}
-        wanted = [
-            ListOffsetsPartition(partition_index=number, timestamp=LATEST_TIMESTAMP) for number in partitions
-        ]
         request = ListOffsetsRequest(
-            replica_id=replica_id, topics=[ListOffsetsTopic(name=topic, partitions=wanted)]
+            replica_id=replica_id,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=number, timestamp=LATEST_TIMESTAMP)
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in partitions.items()
+            ],
         )
         try:
             answer: Any = await connection.request(request, LIST_OFFSETS_VERSION, timeout_s=LOOK_TIMEOUT_S)
@@ -256,7 +271,7 @@ class AdminClient:
             self._others[broker_id] = None  # one that stands still is not waited for again
             return {}
         return {
-            partition.partition_index: partition.offset
+            TopicPartition(topic_answer.name, partition.partition_index): partition.offset
             for topic_answer in cast("ListOffsetsResponse", answer).topics
             for partition in topic_answer.partitions
             if not partition.error_code

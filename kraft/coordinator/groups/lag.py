@@ -25,7 +25,7 @@ from kraft.coordinator.groups.context import GroupType
 from kraft.coordinator.groups.offset_records import Place
 from kraft.coordinator.groups.shard import GroupShard
 from partitions.records.batch import CorruptBatchError, iter_batches
-from partitions.records.header import NO_TIMESTAMP, BatchHeader, Buffer
+from partitions.records.header import NO_TIMESTAMP, Buffer
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
@@ -225,7 +225,7 @@ class TimeSearch:
                 if header.is_control:
                     behind_markers = max(behind_markers, header.next_offset)
                 elif header.last_offset >= position:
-                    time_ms = oldest_time_ms(header)
+                    time_ms = header.oldest_time_ms
                     if time_ms != NO_TIMESTAMP:
                         self.found[one] = time_ms
                     return
@@ -236,13 +236,6 @@ class TimeSearch:
     def _go_on(self, one: Unread, position: int, offset: int) -> None:
         if position < offset < self._ends[one]:
             self._left.append((one, offset))
-
-
-def oldest_time_ms(header: BatchHeader) -> int:
-    """The time of the oldest record of a batch, as far as its header tells; -1 if the records have none."""
-    if header.uses_log_append_time or header.delete_horizon_ms is not None:
-        return header.max_timestamp  # the first record's time is not what stands in its place
-    return header.base_timestamp
 
 
 # What comes of it

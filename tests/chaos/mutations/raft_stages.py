@@ -12,7 +12,8 @@ from typing import Any
 
 from pysyncobj import poller
 
-from kraft.chaos.quorum.run import play
+from kraft.chaos.quorum.run import run
+from kraft.chaos.quorum.settings import QuorumScenario
 from tests.chaos.mutations.registry import Patch, Sighting, all_applied
 from tests.chaos.mutations.stages import RaftStage
 
@@ -25,13 +26,13 @@ class PlayedTwice(RaftStage):
     are equal, and neither run has asked the operating system for anything (`determinism`)."""
 
     def play(self, seed: int) -> Sighting:
-        settings = self.settings(seed)
+        scenario = QuorumScenario(seed, self.settings(seed))
         system = _System()
         with Patch(poller, "select", lambda _: system).applied():
-            first = play(seed, settings)
+            first = run(scenario)
             kept = _move_memory(seed)
-            second = play(seed, settings)
-        seen = {one.oracle: one.text for one in (first, second) if one.oracle}
+            second = run(scenario)
+        seen = {one.oracle: one.text for outcome in (first, second) for one in outcome.violations}
         if first.digest != second.digest:
             seen["determinism"] = f"two runs of the seed differ, with {first.steps} and {second.steps} steps"
         elif system.asked:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kraft.chaos.quorum.run import play
-from kraft.chaos.quorum.settings import Settings, drawn
+from kraft.chaos.outcome import Outcome
+from kraft.chaos.quorum.run import run as run_quorum
+from kraft.chaos.quorum.settings import QuorumScenario, Settings, drawn
 from kraft.chaos.run import run
 from kraft.chaos.scenario import FaultSpec, NodeSpec, Scenario, TopicSpec, WorkloadSpec
 from kraft.chaos.swarm import scenario_of
@@ -32,8 +33,7 @@ class RaftStage:
     """The scenario of a seed."""
 
     def play(self, seed: int) -> Sighting:
-        outcome = play(seed, self.settings(seed))
-        return Sighting((outcome.oracle,), (outcome.text,)) if outcome.oracle else Sighting(())
+        return _seen(run_quorum(QuorumScenario(seed, self.settings(seed))))
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,14 @@ class ClusterStage:
 
     def play(self, seed: int) -> Sighting:
         with all_applied(self.settings):
-            outcome = run(self.scenario(seed))
-        first: dict[str, str] = {}
-        for violation in outcome.violations:
-            first.setdefault(violation.oracle, violation.text)
-        return Sighting(tuple(first), tuple(first.values()), outcome.error, bool(outcome.excused))
+            return _seen(run(self.scenario(seed)))
+
+
+def _seen(outcome: Outcome) -> Sighting:
+    first: dict[str, str] = {}
+    for violation in outcome.violations:
+        first.setdefault(violation.oracle, violation.text)
+    return Sighting(tuple(first), tuple(first.values()), outcome.error, bool(outcome.excused))
 
 
 def swarm(seconds: float) -> Callable[[int], Scenario]:

@@ -8,7 +8,7 @@ import pytest
 
 from bench import simulation
 from bench.simulation import Figures, figures, loaded, main, missed
-from kraft.chaos.run import Outcome
+from kraft.chaos.outcome import Outcome
 
 
 def outcome(virtual_s: float, cpu_s: float) -> Outcome:

@@ -284,7 +284,7 @@ async def test_times_of_a_request_by_phase(world: BrokerWorld) -> None:
     message = MetadataRequest(topics=[])
     at_once = handle(memoryview(frame_of(message, 12)), CONNECTION)
     times = world.services.request_times[ApiKey.METADATA]
-    assert (times.count, times.queue_s, times.local_s, times.remote_s) == (1, 3.0, 1.0, 0.0)
+    assert (times.count, times.queue.sum_s, times.local.sum_s, times.remote.sum_s) == (1, 3.0, 1.0, 0.0)
     assert isinstance(at_once, Response)
     assert (at_once.times, at_once.ready_s, session.now_s) == (times, 101.0, 101.0)
 
@@ -292,12 +292,12 @@ async def test_times_of_a_request_by_phase(world: BrokerWorld) -> None:
     produced = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", [data])])
     waits = handle(memoryview(frame_of(produced, 9)), CONNECTION)
     times = world.services.request_times[ApiKey.PRODUCE]
-    assert (times.count, times.queue_s, times.local_s, times.remote_s) == (1, 4.0, 1.0, 0.0)
+    assert (times.count, times.queue.sum_s, times.local.sum_s, times.remote.sum_s) == (1, 4.0, 1.0, 0.0)
     world.replicas.partition(TopicPartition("t", 0)).update_follower(2, 2, 1, 0, 1, 0)
     clock.now_s = 110.0
     assert isinstance(waits, Deferred)
     answer = waits.finish(waits.future.result())
-    assert (times.remote_s, answer.times, answer.ready_s) == (9.0, times, 111.0)
+    assert (times.remote.sum_s, answer.times, answer.ready_s) == (9.0, times, 111.0)
 
 
 async def test_the_time_until_an_answer_has_left(world: BrokerWorld) -> None:
@@ -307,8 +307,8 @@ async def test_the_time_until_an_answer_has_left(world: BrokerWorld) -> None:
     outbox.add(Response([b"x"], 1, times, 90.0))
     outbox.add(Response([b"y"], 1))
     outbox.add(Response([b"z"], 1, times, 95.0))
-    assert times.send_s == 0.0
+    assert times.send.sum_s == 0.0
     outbox.flush()
-    assert times.send_s == 11.0 + 6.0
+    assert times.send.sum_s == 11.0 + 6.0
     outbox.flush()
-    assert times.send_s == 17.0
+    assert times.send.sum_s == 17.0

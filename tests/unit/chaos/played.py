@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import IO
 
-from kraft.chaos.run import Outcome
+from kraft.chaos.outcome import Outcome, Violation
 from kraft.chaos.scenario import FaultSpec, NodeSpec, Scenario, TopicSpec, WorkloadSpec
-from kraft.chaos.verdict import Violation
 
 GATE = "KRAFT_TEST_GATE"
 """The environment variable that names a pipe: `watched` waits there."""
@@ -33,10 +32,11 @@ def scenario(seed: int, *, seconds: float = 60.0, faults: int = 8) -> Scenario:
     )
 
 
-def sound(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
+def sound(scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None) -> Outcome:
     """Nothing is wrong."""
-    if timeline is not None:
-        timeline.write(f"the story of {scenario.seed}\n")
+    for name, file in ("story", story), ("timeline", timeline):
+        if file is not None:
+            file.write(f"the {name} of {scenario.seed}\n")
     return Outcome(
         scenario.seed,
         digest=hashlib.sha256(scenario.to_json().encode()).hexdigest(),
@@ -52,8 +52,8 @@ def fails_if(
 ) -> Callable[..., Outcome]:
     """A run that fails one oracle where the condition holds."""
 
-    def run(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
-        outcome = sound(scenario, timeline=timeline)
+    def run(scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None) -> Outcome:
+        outcome = sound(scenario, story=story, timeline=timeline)
         if condition(scenario):
             outcome.violations = [Violation(oracle, 7, at_s, "it is gone")]
             outcome.last_events = ["29.0 step 6: kill node 1"]
@@ -62,12 +62,14 @@ def fails_if(
     return run
 
 
-def wrong(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
+def wrong(scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None) -> Outcome:
     """Every run fails, always alike; for processes that have to find the function by its name."""
-    return fails_if(lambda _: True)(scenario, timeline=timeline)
+    return fails_if(lambda _: True)(scenario, story=story, timeline=timeline)
 
 
-def bad_in_many_ways(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
+def bad_in_many_ways(
+    scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None
+) -> Outcome:
     """How a run can end, by its seed."""
     if scenario.seed == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -81,25 +83,29 @@ def bad_in_many_ways(scenario: Scenario, *, timeline: IO[str] | None = None) -> 
     return sound(scenario)
 
 
-def endless(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
+def endless(scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None) -> Outcome:
     """It never comes to its end, and costs nothing."""
     time.sleep(600)
     raise AssertionError("not reached")
 
 
-def greedy(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
+def greedy(scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None) -> Outcome:
     """It takes more memory than there is."""
     bytearray(4 << 30)
     raise AssertionError("not reached")
 
 
-def hashing(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
+def hashing(scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None) -> Outcome:
     """A run that depends on how strings are hashed."""
     return replace(sound(scenario), digest=str(hash("a string")))
 
 
 def watched(
-    scenario: Scenario, *, timeline: IO[str] | None = None, on_time: Callable[[float], None]
+    scenario: Scenario,
+    *,
+    story: IO[str] | None = None,
+    timeline: IO[str] | None = None,
+    on_time: Callable[[float], None],
 ) -> Outcome:
     """A run that tells at once how far it is, and goes on when a byte comes through the gate."""
     on_time(scenario.seconds / 2)
@@ -108,6 +114,8 @@ def watched(
     return sound(scenario)
 
 
-def broken_when_fresh(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
+def broken_when_fresh(
+    scenario: Scenario, *, story: IO[str] | None = None, timeline: IO[str] | None = None
+) -> Outcome:
     """A run that raises."""
     raise ZeroDivisionError("by zero")

@@ -11,19 +11,16 @@ import pytest
 
 from kraft.chaos.campaign import (
     AROUND_FAULTS_S,
-    RUN_FAILED,
+    Files,
     Finished,
     RunPool,
     Tally,
     Verification,
-    decoded,
-    encoded,
-    oracles_of,
     run_campaign,
     verify,
-    violations_of,
 )
-from kraft.chaos.coverage import EVENTS
+from kraft.chaos.coverage import EVENTS, asked_of_clusters
+from kraft.chaos.outcome import RUN_FAILED, Outcome, Violation
 from kraft.chaos.pool import Limits
 from kraft.chaos.report import (
     Asked,
@@ -34,13 +31,11 @@ from kraft.chaos.report import (
     silent_seeds,
     verification_document,
 )
-from kraft.chaos.run import Outcome
 from kraft.chaos.scenario import Scenario
 from kraft.chaos.timeline import Timeline
-from kraft.chaos.verdict import Violation
 from tests.unit.chaos import played
 
-ASKED = Asked(None, ("fault-0", "fault-1"))
+ASKED = asked_of_clusters(None, ("fault-0", "fault-1"))
 
 
 def children() -> set[int]:
@@ -57,7 +52,7 @@ def test_an_outcome_travels_unchanged():
     outcome = Outcome(
         7, digest="ab", violations=[Violation("duplicate", 3, 1.5, 'é "x"\n')], coverage={"x": 1}
     )
-    assert decoded(b"noise of a library\n" + encoded(outcome)) == outcome
+    assert Outcome.decoded(b"noise of a library\n" + outcome.encoded()) == outcome
 
 
 def test_a_watched_run_tells_how_far_it_is():
@@ -152,7 +147,7 @@ def test_a_run_that_ends_badly_is_a_failed_seed_and_the_others_go_on(capfd: pyte
     assert "more than 1 s of CPU time" in errors[3]
     assert "bad_in_many_ways" in errors[3], "the stack says where it stuck"
     assert sorted(errors) == [1, 2, 3]
-    assert oracles_of(tally.failed[0].outcome) == [RUN_FAILED]
+    assert tally.failed[0].outcome.oracles == [RUN_FAILED]
     assert "a library says this" not in capfd.readouterr().out
     assert not children()
 
@@ -208,15 +203,19 @@ def test_a_run_of_a_pool_ignores_the_terminals_ctrl_c():
 
 def test_a_timeline_goes_to_its_file(tmp_path: Path):
     file = tmp_path / "timeline.txt"
-    run_campaign([played.scenario(3)], played.sound, jobs=1, trace=str(file))
-    assert file.read_text() == "the story of 3\n"
+    run_campaign([played.scenario(3)], played.sound, jobs=1, files=Files(timeline=str(file)))
+    assert file.read_text() == "the timeline of 3\n"
 
 
 def test_a_timeline_on_a_full_disk_is_not_held_against_the_cluster():
-    tally = run_campaign([played.scenario(3)], played.sound, jobs=1, trace="/dev/full")
+    tally = run_campaign([played.scenario(3)], played.sound, jobs=1, files=Files(story="/dev/full"))
     assert not tally.failed
     reason = "/dev/full could not be written: No space left on device"
-    assert shortcomings(tally, ASKED) == shortcomings(tally, Asked(None, (), case="a.json")) == [reason]
+    assert (
+        shortcomings(tally, ASKED)
+        == shortcomings(tally, asked_of_clusters(None, (), case="a.json"))
+        == [reason]
+    )
     with Timeline("/dev/full") as timeline:
         timeline.write("a line")
         timeline.flush()
@@ -268,13 +267,16 @@ def test_the_first_violation_of_each_oracle_counts():
             Violation("duplicate", 3, 0.3, "c"),
         ],
     )
-    assert [(one.oracle, one.text) for one in violations_of(outcome)] == [("duplicate", "a"), ("unseen", "b")]
+    assert [(one.oracle, one.text) for one in outcome.first_violations] == [
+        ("duplicate", "a"),
+        ("unseen", "b"),
+    ]
 
 
 def test_the_document_of_a_campaign():
     run = played.fails_if(lambda scenario: scenario.seed == 2)
     tally = run_campaign([played.scenario(seed) for seed in (1, 2)], run, jobs=1)
-    result = document(tally, Asked(("bit rot", "kill"), ("bit rot", "kill")))
+    result = document(tally, asked_of_clusters(("bit rot", "kill"), ("bit rot", "kill")))
     [row] = result["violations"]
     assert row == {
         "seed": 2,
@@ -293,10 +295,10 @@ def test_the_document_of_a_campaign():
 @pytest.mark.parametrize(
     ("asked", "seconds", "command"),
     [
-        (Asked(None, ()), 60.0, "--seed 9 --seconds 60"),
-        (Asked(None, ()), 0.25, "--seed 9 --seconds 0.25"),
-        (Asked((), ()), 1234567.0, "--seed 9 --seconds 1234567 --faults none"),
-        (Asked(None, (), case="a case.json"), 60.0, "--case 'a case.json'"),
+        (asked_of_clusters(None, ()), 60.0, "--seed 9 --seconds 60"),
+        (asked_of_clusters(None, ()), 0.25, "--seed 9 --seconds 0.25"),
+        (asked_of_clusters((), ()), 1234567.0, "--seed 9 --seconds 1234567 --faults none"),
+        (asked_of_clusters(None, (), case="a case.json"), 60.0, "--case 'a case.json'"),
     ],
 )
 def test_the_command_that_replays(asked: Asked, seconds: float, command: str):
@@ -337,7 +339,7 @@ def test_what_never_happened_is_told_of_the_default_swarm():
     tally = tally_of(2, coverage=coverage, acknowledged={"producer#0": 0, "consumer#1": 3})
     told = ["fault: fault-1", "truncation", "acknowledged: producer"]
     assert never_happened(tally, ASKED) == document(tally, ASKED)["never_happened"] == told
-    named = Asked(("fault-0", "fault-1"), ("fault-0", "fault-1"))
+    named = asked_of_clusters(("fault-0", "fault-1"), ("fault-0", "fault-1"))
     assert never_happened(tally, named) == ["fault: fault-1", "acknowledged: producer"]
 
 

@@ -34,7 +34,7 @@ def boot(world):
 
     def boot(specs: tuple[NodeSpec, ...] = COMBINED, **properties: str) -> SimulatedCluster:
         cluster = SimulatedCluster(world, specs, properties)
-        with NodeLogs(cluster, Verdicts(world)).installed():
+        with NodeLogs(cluster, Verdicts(world.scheduler)).installed():
             cluster.start()
             assert world.run_until_true(lambda: not cluster.ailments([]), 10.0), cluster.ailments([])
         return cluster
@@ -43,7 +43,7 @@ def boot(world):
 
 
 def judged(cluster: SimulatedCluster) -> list[tuple[str, str]]:
-    verdicts = Verdicts(cluster.simulation)
+    verdicts = Verdicts(cluster.simulation.scheduler)
     judge_processes(cluster, verdicts)
     return [(violation.oracle, violation.text) for violation in verdicts.violations]
 

@@ -23,7 +23,7 @@ def stage():
     """A cluster whose only host runs a program of the test instead of a node."""
     with Simulation(1) as simulation:
         cluster = SimulatedCluster(simulation, [NodeSpec(1)])
-        yield cluster, Verdicts(simulation)
+        yield cluster, Verdicts(simulation.scheduler)
 
 
 def run(stage, program, timeline=None) -> NodeLogs:

@@ -16,9 +16,9 @@ from rich.console import Console
 import kraft.chaos.run
 from kraft.chaos.campaign import Tally
 from kraft.chaos.case import Case
+from kraft.chaos.coverage import asked_of_clusters
 from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS
-from kraft.chaos.report import Asked
-from kraft.chaos.run import Outcome
+from kraft.chaos.outcome import Outcome
 from kraft.chaos.scenario import Scenario
 from kraft.chaos.swarm import scenario_of
 from kraft.cli.app import run
@@ -122,7 +122,7 @@ def test_counters_are_shown_where_they_stand_out(play: Play, capsys: pytest.Capt
 def test_the_bar_moves_while_the_first_seeds_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(display, "console", Console(file=screen, force_terminal=True, width=100))
-    with display.CampaignDisplay(Asked(None, ()), 4, is_one=False) as bar:
+    with display.CampaignDisplay(asked_of_clusters(None, ()), 4, is_one=False) as bar:
         assert bar.is_shown
         bar.tick(Tally(under_way=1.0))
         assert bar._bar.tasks[0].percentage == 25.0
@@ -189,7 +189,8 @@ def test_faults_by_name(play: Play, capsys: pytest.CaptureFixture[str], text: st
         (["--seed", "1", "--seeds", "3"], "leave out --seeds"),
         (["--case", "x.json", "--seconds", "3"], "leave out --seconds"),
         (["--case", "/nowhere/x.json"], "cannot read /nowhere/x.json"),
-        (["--seeds", "3", "--trace", "x"], "--trace writes the timeline of one run"),
+        (["--seeds", "3", "--trace", "x"], "--trace writes the story of one run"),
+        (["--seeds", "3", "--trace-all", "x"], "--trace-all writes the timeline of one run"),
         (["--seed", "3", "--trace", "/nowhere/x"], "no file that can be written"),
     ],
 )
@@ -220,10 +221,12 @@ def test_a_minute_ends(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     assert next(iter(json.loads(captured.out)["digests"])) == "70"
 
 
-def test_the_timeline_of_one_seed(play: Play, tmp_path: Path) -> None:
+def test_the_story_and_the_timeline_of_one_seed(play: Play, tmp_path: Path) -> None:
     play(played.sound)
-    assert simulate("--seed", "4", "--trace", str(tmp_path / "t.txt")) == 0
-    assert (tmp_path / "t.txt").read_text() == "the story of 4\n"
+    story, timeline = tmp_path / "story.txt", tmp_path / "timeline.txt"
+    assert simulate("--seed", "4", "--trace", str(story), "--trace-all", str(timeline)) == 0
+    assert story.read_text() == "the story of 4\n"
+    assert timeline.read_text() == "the timeline of 4\n"
 
 
 def test_verify(play: Play, capsys: pytest.CaptureFixture[str]) -> None:

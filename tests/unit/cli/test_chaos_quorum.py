@@ -1,45 +1,47 @@
-"""`kraft chaos quorum`: what it prints, and its exit codes. What plays the seeds is a rule here, no quorum."""
+"""`kraft chaos quorum`: a campaign of its kind. What plays the seeds is a rule here, no quorum."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-import kraft.chaos.quorum.campaign
+import kraft.chaos.quorum.run
+from kraft.chaos.outcome import Outcome, Violation
 from kraft.chaos.quorum.counters import COUNTERS
-from kraft.chaos.quorum.run import QuorumOutcome
-from kraft.chaos.quorum.settings import Settings
+from kraft.chaos.quorum.settings import QuorumScenario
 from kraft.cli.app import run
 
-Play = Callable[[int, Settings], QuorumOutcome]
+Play = Callable[[QuorumScenario], Outcome]
 EVERYTHING = dict.fromkeys(COUNTERS, 1)
 
 
-def sound(seed: int, settings: Settings) -> QuorumOutcome:
-    return QuorumOutcome(seed, settings.voters, acknowledged=2, virtual_s=1.0, coverage=EVERYTHING)
+def sound(scenario: QuorumScenario) -> Outcome:
+    return Outcome(scenario.seed, acknowledged={"proposals": 2}, virtual_s=1.0, coverage=EVERYTHING)
 
 
-def third_breaks(seed: int, settings: Settings) -> QuorumOutcome:
-    if seed == 3:
-        return QuorumOutcome(seed, settings.voters, "vote-once", "voter 1 voted twice", 4.5, 77)
-    return sound(seed, settings)
+def third_breaks(scenario: QuorumScenario) -> Outcome:
+    outcome = sound(scenario)
+    if scenario.seed == 3:
+        outcome.violations = [Violation("vote-once", 77, 4.5, "voter 1 voted twice")]
+    return outcome
 
 
-def nothing_happens(seed: int, settings: Settings) -> QuorumOutcome:
-    return QuorumOutcome(seed, settings.voters)
+def nothing_happens(scenario: QuorumScenario) -> Outcome:
+    return Outcome(scenario.seed, acknowledged={"proposals": 2})
 
 
-def second_crashes(seed: int, settings: Settings) -> QuorumOutcome:
-    if seed == 2:
+def second_crashes(scenario: QuorumScenario) -> Outcome:
+    if scenario.seed == 2:
         raise ZeroDivisionError("in the run")
-    return sound(seed, settings)
+    return sound(scenario)
 
 
 def quorum(monkeypatch: pytest.MonkeyPatch, play: Play, *arguments: str) -> int:
-    monkeypatch.setattr(kraft.chaos.quorum.campaign, "play", play)
+    monkeypatch.setattr(kraft.chaos.quorum.run, "run", play)
     return run(["chaos", "quorum", "--jobs", "1", *arguments])
 
 
@@ -52,8 +54,8 @@ def test_a_campaign_that_held(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert quorum(monkeypatch, sound, "--seeds", "5", "--voters", "5", "--json") == 0
     document = answer(capsys)
     assert document["seeds"] == 5
-    assert document["voters"] == {"5": 5}
-    assert document["acknowledged"] == 10
+    assert document["shapes"] == {"5 voters": 5}
+    assert document["acknowledged"] == {"proposals": 10}
     assert document["violations"] == []
     assert document["coverage"] == dict.fromkeys(COUNTERS, 5)
 
@@ -66,12 +68,11 @@ def test_a_violation_says_how_to_see_it_again(
     [violation] = answer(capsys)["violations"]
     assert violation == {
         "seed": 3,
-        "voters": 3,
         "oracle": "vote-once",
         "step": 77,
         "at_s": 4.5,
         "text": "voter 1 voted twice",
-        "replay": "kraft chaos quorum --seed 3 --voters 3 --seconds 2",
+        "replay": "kraft chaos quorum --seed 3 --seconds 2 --voters 3",
     }
 
 
@@ -94,12 +95,36 @@ def test_what_never_happened_was_not_tested(
 def test_one_seed_need_not_show_everything(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert quorum(monkeypatch, nothing_happens, "--seed", "9") == 0
+    assert quorum(monkeypatch, nothing_happens, "--seed", "9", "--counters") == 0
     assert "what really happened" in capsys.readouterr().out
 
 
+def test_a_seed_tells_its_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a real quorum: faults, leaders and the verdict, narrow enough for any terminal."""
+    story, timeline = tmp_path / "story.txt", tmp_path / "timeline.txt"
+    files = ("--trace", str(story), "--trace-all", str(timeline))
+    assert run(["chaos", "quorum", "--seed", "3", "--seconds", "3", "--json", *files]) == 0
+    document = answer(capsys)
+    lines = story.read_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("Seed 3: 3 s of faults against 3 voters")
+    words = [line[10:22].strip() for line in lines if line[:8].strip()]
+    assert words.count("leader") == document["coverage"]["raft: leader elected"]
+    assert {"FAULT", "phase", "starts"} <= set(words)
+    assert lines[-1].endswith("verdict     held: no promise was broken")
+    assert len(timeline.read_text()) > len(story.read_text())
+
+
 @pytest.mark.parametrize(
-    "arguments", [("--seed", "1", "--seeds", "2"), ("--voters", "4"), ("--seeds", "0")], ids=" ".join
+    "arguments",
+    [
+        ("--seed", "1", "--seeds", "2"),
+        ("--voters", "4"),
+        ("--seeds", "0"),
+        ("--seeds", "2", "--trace", "story.txt"),
+        ("--seed", "1", "--verify", "--trace", "story.txt"),
+    ],
+    ids=" ".join,
 )
 def test_wrong_usage(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

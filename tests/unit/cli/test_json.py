@@ -1,13 +1,15 @@
-"""Each command that prints a result has --json."""
+"""Each command that prints a result has --json; a call imports no other command."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import typer.main
 
-from kraft.cli.app import application
+from kraft.cli.app import COMMANDS, application
 
 WITHOUT = {
     "server",  # it serves until it is told to stop
@@ -32,3 +34,11 @@ def test_every_command_has_json() -> None:
         if not any("--json" in parameter.opts for parameter in command.params)
     }
     assert without <= WITHOUT
+
+
+def test_a_call_imports_what_it_needs_of_all_commands() -> None:
+    """All of them together take most of a second."""
+    program = "import sys; from kraft.cli.app import run; run(['storage', '--help']); print(*sys.modules)"
+    imported = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    modules = {f"kraft.cli.{entry.module}" for entry in COMMANDS}
+    assert modules.intersection(imported) <= {"kraft.cli.storage", "kraft.cli.features"}

@@ -332,6 +332,8 @@ def test_a_key_that_is_set_twice_is_a_warning() -> None:
         (COMBINED, {"num_partitions": "0"}, "num.partitions=0: 0 is not between 1"),
         (COMBINED, {"log_dirs": " , "}, "no folder is named"),
         (COMBINED, {"log_dirs": "/a,/b,/a/"}, "/a/ is there twice"),
+        (COMBINED, {"chaos_faults_file": "/f"}, "which it refuses without chaos.enable=true; take the line out"),
+        (COMBINED, {"chaos_enable": "true"}, "chaos.faults.file does not say through which"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_with_a_sentence(

@@ -25,7 +25,6 @@ from kraft.coordinator.groups.lag import (
     Unread,
     by_leader,
     lags,
-    oldest_time_ms,
     summed,
     survey,
     unread,
@@ -177,11 +176,11 @@ class TestListed:
 
 class TestTimes:
     def test_the_first_record_of_a_batch(self) -> None:
-        assert oldest_time_ms(parse_header(batch(0, 5, 9))) == 5
+        assert parse_header(batch(0, 5, 9)).oldest_time_ms == 5
 
     @pytest.mark.parametrize("attributes", [LOG_APPEND_TIME_BIT, DELETE_HORIZON_BIT])
     def test_the_newest_where_the_header_has_no_first(self, attributes: int) -> None:
-        assert oldest_time_ms(parse_header(with_fields(batch(0, 5, 9), attributes=attributes))) == 9
+        assert parse_header(with_fields(batch(0, 5, 9), attributes=attributes)).oldest_time_ms == 9
 
     def test_in_the_middle_of_a_batch_it_is_the_batchs(self) -> None:
         one = Unread(led(), 1)

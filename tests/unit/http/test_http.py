@@ -16,7 +16,7 @@ from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.partition_health import FollowerLag
 from kraft.http.app import make_app
 from kraft.http.metrics import BrokerSnapshot, ControllerSnapshot, NodeMetrics
-from kraft.network.request_times import RequestTimes
+from kraft.network.request_times import PhaseTimes, RequestTimes
 from kraft.protocol.api import ApiKey
 from quorum.leader_elections import ElectionKind, LeaderElections
 from quorum.metadata.image import EMPTY, BrokerImage, MetadataImage, PartitionImage, TopicImage
@@ -74,6 +74,7 @@ class World:
         self.reasons: list[str] = []
         self.lost: list[str] = []
         self.start_time_ms = 1_700_000_000_000
+        self.loop_lag = PhaseTimes()
         self.counters = BrokerMetrics()
         self.broker: BrokerSnapshot | None = None
         self.controller: ControllerSnapshot | None = None
@@ -180,11 +181,14 @@ async def test_nothing_can_be_written(client: Client) -> None:
 
 
 async def test_metrics_of_a_node_that_is_still_starting(client: Client) -> None:
-    assert await scrape(client) == {"kafka_server_app_info_starttimems": 1_700_000_000_000}
+    shown = await scrape(client)
+    assert shown.pop("process_cpu_seconds_total") > 0
+    of_roles = {name: value for name, value in shown.items() if name.startswith("kafka_")}
+    assert of_roles == {"kafka_server_app_info_starttimems": 1_700_000_000_000}
 
 
 async def test_metrics_of_a_broker(client: Client, world: World) -> None:
-    world.counters.on_produced(records=10, size_bytes=1000)
+    world.counters.on_produced("t", records=10, size_bytes=1000)
     world.counters.isr_shrinks += 2
     world.broker = BrokerSnapshot(
         broker_id=1,
@@ -216,12 +220,14 @@ async def test_metrics_of_a_broker(client: Client, world: World) -> None:
     assert samples["kafka_log_logcleanermanager_uncleanable_partitions_count"] == 4
     assert samples["kafka_server_replicamanager_partitioncount"] == 3
     assert samples["kafka_server_kafkaserver_brokerstate"] == 3
-    world.counters.on_produced(records=1, size_bytes=50)
-    assert (await scrape(client))["kafka_server_brokertopicmetrics_bytesin_total"] == 1050
+    world.counters.on_produced("t", records=1, size_bytes=50)
+    text = await (await client.get("/metrics")).text()
+    assert "kafka_server_brokertopicmetrics_bytesin_total 1050.0" in text
+    assert 'kafka_server_brokertopicmetrics_bytesin_total{topic="t"} 1050.0' in text
 
 
 async def test_every_counter_of_the_broker_is_shown(client: Client, world: World) -> None:
-    fields = BrokerMetrics.__dataclass_fields__
+    fields = [name for name, one in BrokerMetrics.__dataclass_fields__.items() if one.metadata]
     for number, field in enumerate(fields, start=100):
         setattr(world.counters, field, number)
     world.broker = BrokerSnapshot(
@@ -233,13 +239,17 @@ async def test_every_counter_of_the_broker_is_shown(client: Client, world: World
         led=LedPartitions(1),
         fetch_session_evictions=99,
     )
-    shown = {value for name, value in (await scrape(client)).items() if name.endswith("_total")}
+    shown = {value for name, value in (await scrape(client)).items() if re.fullmatch("kafka_.*_total", name)}
     assert shown == set(range(99, 100 + len(fields)))
 
 
 async def test_times_of_requests_are_shown_by_api_and_phase(client: Client, world: World) -> None:
     times = RequestTimes()
-    times.count, times.queue_s, times.local_s, times.remote_s, times.send_s = 4, 0.001, 0.002, 0.003, 0.004
+    times.count = 4
+    for phase, duration_s in zip(
+        ("queue", "local", "remote", "send"), (0.001, 0.002, 0.003, 0.004), strict=True
+    ):
+        getattr(times, phase).add(duration_s)
     world.broker = BrokerSnapshot(
         broker_id=1,
         counters=world.counters,
@@ -254,7 +264,11 @@ async def test_times_of_requests_are_shown_by_api_and_phase(client: Client, worl
     for phase, sum_ms in zip(phases, (1.0, 2.0, 3.0, 4.0), strict=True):
         name = f"kafka_network_requestmetrics_{phase}"
         assert (shown[name + "_count"], shown[name + "_sum"]) == (4, sum_ms)
+    assert shown["kafka_network_requestmetrics_totaltimems_sum"] == pytest.approx(10.0)
     text = await (await client.get("/metrics")).text()
+    assert 'kraft_request_local_seconds_bucket{le="0.001024",request="Produce"} 0.0' in text
+    assert 'kraft_request_local_seconds_bucket{le="0.002048",request="Produce"} 1.0' in text
+    assert 'kraft_request_local_seconds_bucket{le="+Inf",request="Produce"} 1.0' in text
     assert 'localtimems_count{request="Produce"} 4.0' in text
     assert 'request="Fetch"' not in text, "there was none"
 
@@ -310,5 +324,5 @@ async def test_elections_are_told_apart_by_their_kind(client: Client, world: Wor
 async def test_two_nodes_in_one_process_have_metrics_of_their_own() -> None:
     first, second = World(), World()
     second.start_time_ms = 5
-    texts = [NodeMetrics(world).exposition() for world in (first, second)]
+    texts = [await NodeMetrics(world).exposition() for world in (first, second)]
     assert texts[0] != texts[1]

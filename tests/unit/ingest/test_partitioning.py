@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kraft.ingest import partitioning
 from kraft.ingest.model import IngestError
 from kraft.ingest.partitioning import NO_VALUE, Partitioner, folder_of
+from tests.support.examples import examples
 
 HOUR_US = 3_600_000_000
 
@@ -70,7 +71,7 @@ def test_without_partitions_all_rows_stay_together() -> None:
     assert split(None, batch([0, 1]), batch([2])) == {"": [0, 1, 0]}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.integers(-(2**62), 2**62) | st.integers(-10, 10).map(lambda at: at * HOUR_US - 1)))
 def test_each_row_is_in_the_folder_of_its_hour(times_us: list[int]) -> None:
     found = split("hour", batch(times_us))

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraft.ingest.stats import MAX_COLUMNS, FileStats
+from tests.support.examples import examples
 
 LAST = chr(0x10FFFF)
 
@@ -77,7 +78,7 @@ def test_only_the_first_columns_and_no_objects() -> None:
     assert list(found["nullCount"]) == sorted(f"c{number}" for number in range(MAX_COLUMNS - 1))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.text(max_size=40) | st.sampled_from([LAST * 33, "\ud7ff" * 40]), min_size=1))
 def test_strings_lie_between_their_bounds(values: list[str]) -> None:
     found = stats(pa.table({"x": values}))

@@ -16,6 +16,7 @@ from kraft.network.framing import (
     FrameBuffer,
     FrameError,
 )
+from tests.support.examples import examples
 
 MIB = 1024 * 1024
 
@@ -49,7 +50,7 @@ def body_of(index: int, size: int) -> bytes:
     return (b"%07d." % index * (size // 8 + 1))[:size]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     sizes=st.lists(st.one_of(st.integers(1, 300), st.integers(3000, 90_000), st.just(400_000)), max_size=12),
     cuts=st.lists(st.integers(1, 200_000), min_size=1, max_size=40),

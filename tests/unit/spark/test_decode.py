@@ -19,6 +19,7 @@ from kraft.spark.errors import CorruptDataError, DataLossError
 from partitions.records.batch import decode_records, iter_batches, stamp_log_append_time
 from partitions.records.builder import RecordTuple, build_batch
 from partitions.records.header import CRC_POSITION, CRC_START, HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES
+from tests.support.examples import examples
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_BYTES = 1 << 24
@@ -113,7 +114,7 @@ def logs(draw: st.DrawFn) -> tuple[bytes, int]:
     return data, offset
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(logs(), st.data(), st.booleans())
 def test_rows_are_those_of_the_record_decoder(
     log: tuple[bytes, int], data: st.DataObject, headers: bool
@@ -281,7 +282,7 @@ def test_forged_records_yield_no_rows(body: bytes, count: int, reason: str) -> N
         list(decoder(0, count).feed(raw_batch(body, count)))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.binary(max_size=80), st.integers(1, 5))
 def test_random_bytes_raise_one_kind_of_error(body: bytes, count: int) -> None:
     try:

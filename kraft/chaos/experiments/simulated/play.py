@@ -100,7 +100,7 @@ def _workload(one: Workload, stream: int, client: int) -> WorkloadSpec:
 def play(experiment: Experiment, seed: int, *, on_time: Callable[[float], None] = lambda _: None) -> Evidence:
     """Plays the experiment in this process; `on_time` is told the virtual time now and then."""
     director = _Director(experiment)
-    outcome = run(scenario_of(experiment, seed), on_time=on_time, observer=director)
+    outcome = run(scenario_of(experiment, seed), on_time=on_time, observers=(director,))
     return director.evidence(outcome)
 
 

@@ -23,7 +23,8 @@ from kraft.chaos.experiments.evidence import (
 )
 from kraft.chaos.experiments.simulated.closing import comparisons, final_reads
 from kraft.chaos.history import TopicKey
-from kraft.chaos.run import Observer, Outcome, Parts
+from kraft.chaos.outcome import Outcome
+from kraft.chaos.run import Observer, Parts
 from quorum.metadata.image import MetadataImage, PartitionImage
 
 LOG_LINES_MAX: Final = 400
@@ -71,6 +72,12 @@ class Recorder(Observer):
         return ()
 
     # -- phases
+
+    def made(self, parts: Parts) -> None:
+        """There is nothing to see yet."""
+
+    def reached(self, phase: str) -> None:
+        """The readings show it."""
 
     def began(self, parts: Parts) -> None:
         self._parts, self._began_s = parts, parts.simulation.now

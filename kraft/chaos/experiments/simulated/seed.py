@@ -1,7 +1,7 @@
 """The page of a simulated seed: the run of a scenario, watched, with the report of an experiment.
 
-A seed draws its faults with targets, sizes and ends, so that the page knows when each struck and what it did, and not
-which step of a method it was. `kraft chaos simulate --report` calls it in the process of the run.
+A seed draws its faults with targets, sizes and ends, so that the page knows when each struck and ended and what it did,
+and not which step of a method it was. `kraft chaos simulate --report` calls it in the process of the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from kraft.chaos.experiments.report.summary import Run
 from kraft.chaos.experiments.simulated.recorder import Recorder
 from kraft.chaos.experiments.verdict import judge
 from kraft.chaos.experiments.vocabulary import SIM
-from kraft.chaos.run import Outcome, Parts, run
+from kraft.chaos.faults.context import Struck
+from kraft.chaos.outcome import Outcome
+from kraft.chaos.run import Parts, run
 from kraft.chaos.scenario import Scenario
 
 
@@ -36,13 +38,14 @@ def run_with_page(
     *,
     path: Path,
     command: str,
+    story: IO[str] | None = None,
     timeline: IO[str] | None = None,
     on_time: Callable[[float], None] = lambda _: None,
 ) -> Outcome:
     """Plays a scenario as `kraft.chaos.run.run` does, and writes its page. `command`: what plays it again. A page that
     cannot be written is told as the outcome's `untold`."""
     recorder = _SeedRecorder(f"seed-{scenario.seed}")
-    outcome = run(scenario, timeline=timeline, on_time=on_time, observer=recorder)
+    outcome = run(scenario, story=story, timeline=timeline, on_time=on_time, observers=(recorder,))
     experiment, evidence = _experiment_of(scenario), recorder.evidence(outcome)
     evidence = replace(evidence, environment={**environment(), **evidence.environment})
     try:
@@ -59,30 +62,30 @@ class _SeedRecorder(Recorder):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._struck: list[FaultEvidence] = []
+        self._struck: dict[int, FaultEvidence] = {}
 
     def began(self, parts: Parts) -> None:
         super().began(parts)
-        parts.faults.heard = self._heard
+        parts.faults.heard.append(self._heard)
 
-    def _heard(self, name: str, text: str) -> None:
+    def _heard(self, struck: Struck, is_over: bool) -> None:
+        """A fault strikes, or is over."""
         now_s = self.now_s()
-        self._struck.append(
-            FaultEvidence(
-                step=len(self._struck),
-                name=name,
-                target=text,
-                began_s=now_s,
-                ended_s=now_s,
-                took_effect=True,
-                proof=text,
-                healed=True,
-                heal_proof="the faults of the simulator end by themselves",
-            )
+        began_s = self._struck[struck.number].began_s if is_over else now_s
+        self._struck[struck.number] = FaultEvidence(
+            step=struck.number - 1,
+            name=struck.name,
+            target=struck.text,
+            began_s=began_s,
+            ended_s=now_s,
+            took_effect=True,
+            proof=struck.text,
+            healed=True,
+            heal_proof="the faults of the simulator end by themselves",
         )
 
     def faults(self, journal: Journal) -> tuple[FaultEvidence, ...]:
-        return tuple(self._struck)
+        return tuple(self._struck.values())
 
 
 def _experiment_of(scenario: Scenario) -> Experiment:

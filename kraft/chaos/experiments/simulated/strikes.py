@@ -7,15 +7,19 @@ that it held back; of a full disk, the writes that it refused. A fault whose pro
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from kraft.chaos.cluster import JOURNAL
 from kraft.chaos.experiments.document import Step
 from kraft.chaos.experiments.evidence import FaultEvidence, PartitionName
 from kraft.chaos.faults import FaultContext
+from kraft.chaos.faults.context import Struck
+from kraft.chaos.faults.disk import HALT_WITHIN_S, must_have_halted
 from kraft.chaos.faults.network import GIVE_UP_S, Links, between
 from kraft.chaos.faults.process import lose_power
 from kraft.chaos.world.disk_timing import DiskTiming
@@ -24,6 +28,10 @@ from kraft.chaos.world.paths import is_below
 
 LOOK_EVERY_S: Final = 0.05
 RAMP_STAGES: Final = 10
+CHANGES: Final = frozenset(
+    ("append", "write", "truncate", "reserve", "rename", "remove", "remove_tree", "make_dirs", "set_modified")
+)
+"""Operations on a disk that change it."""
 
 
 @dataclass
@@ -42,6 +50,7 @@ class Strike:
     heal_proof: str = ""
     heal_probe: Callable[[], str] | None = None
     """What shows that it is over, in words; "" while it is not."""
+    struck: Struck | None = None
     before: dict[int, object] = field(default_factory=dict)
     """By node: the process that ran when it struck."""
 
@@ -80,7 +89,8 @@ class Strikes:
         strike.began_s = self._now_s()
         strike.before = {node: self._context.host(node).process for node in strike.nodes}
         nodes = ", ".join(map(str, strike.nodes))
-        self._context.happened(strike.planned.fault, f"{strike.planned.target.text}: node {nodes}")
+        text = f"{strike.planned.target.text}: node {nodes}"
+        strike.struck = self._context.happened(strike.planned.fault, text)
         STRIKES[strike.planned.fault](self, strike)
 
     def look(self, strike: Strike) -> None:
@@ -94,7 +104,7 @@ class Strikes:
             end()
             strike.ended_s = self._now_s()
 
-        self._context.until(strike.planned.for_s, over)
+        self._context.until(strike.planned.for_s, over, strike.struck)
 
     # -- processes
 
@@ -395,6 +405,52 @@ class Strikes:
             "" if any(s.free_bytes is not None for _, s in storages) else "there is room"
         )
 
+    def fail(self, strike: Strike) -> None:
+        """The data directory: its writes are refused, and what failed fsyncs should have made durable is not. A node
+        ends itself; when the fault ends its machine gets a disk that works, with its synced data alone."""
+        context = self._context
+        failed: dict[int, int] = {}
+        ends: list[Callable[[], None]] = []
+
+        def ail(node: int, path: str) -> None:
+            if node not in failed:
+                ends.append(context.hold_down(node))
+                judged = (context, node, context.host(node).process, path.rpartition("/")[0], path)
+                context.simulation.call_later(HALT_WITHIN_S, must_have_halted, *judged)
+            failed[node] = failed.get(node, 0) + 1
+            context.cluster.excuse(node, may_halt=True)
+            strike.saw(f"{sum(failed.values())} writes and fsyncs failed (EIO), the last at {path}")
+
+        for node in strike.nodes:
+            directory, storage = context.cluster.log_dirs_of(node)[0], context.host(node).storage
+
+            def refuse(operation: str, path: str, node: int = node, directory: str = directory) -> None:
+                if operation in CHANGES and is_below(path, directory):
+                    ail(node, path)
+                    raise OSError(errno.EIO, "injected", path)
+
+            def fail_sync(path: str, node: int = node, directory: str = directory) -> int:
+                if not is_below(path, directory):
+                    return 0
+                ail(node, path)
+                return errno.EIO
+
+            storage.add_hook(refuse)
+            storage.sync_failure = fail_sync
+            ends.append(partial(storage.remove_hook, refuse))
+
+        def replace() -> None:
+            for node in strike.nodes:
+                context.host(node).storage.sync_failure = None
+                if node in failed:
+                    context.host(node).power_loss()
+                    context.damaged(node, "disk error")
+            for end in ends:
+                end()
+
+        self._until_end(strike, replace)
+        strike.heal_probe = lambda: self._started_again(strike)
+
     def slow(self, strike: Strike) -> None:
         sync_s = float(strike.planned.parameters["sync"])
         timing = DiskTiming(sync_s=(sync_s, sync_s))
@@ -449,6 +505,7 @@ STRIKES: Final[Mapping[str, Callable[[Strikes, Strike], None]]] = {
     "half-open": Strikes.silence,
     "disk-full": Strikes.fill,
     "slow-disk": Strikes.slow,
+    "failing-disk": Strikes.fail,
     "bit-rot": Strikes.rot,
     "clock-offset": Strikes.set_clock,
 }

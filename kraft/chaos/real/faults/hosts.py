@@ -106,7 +106,7 @@ class CpuPressure:
         self._before = cpu_times()
         for number in range(os.cpu_count() or 1):
             command = [sys.executable, "-c", BURNER, str(min(self._share, 1.0))]
-            self._burners.append(start_helper(self.aim.helpers, f"burner-{number}", command))
+            self._burners.append(start_helper(self.aim.helpers, f"burner-{id(self):x}-{number}", command))
 
     def grow(self, share: float) -> None:
         """A file that needs it names two faults."""

@@ -7,8 +7,10 @@ connection dies of it by itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
+from kraft.chaos.experiments.document import DURATION_MAX_S
 from kraft.chaos.real.faults.fault import Aim, Proof, until
 from kraft.chaos.real.relay import CLIENTS, Condition, Link, Passage, Traffic
 
@@ -30,6 +32,15 @@ def links_of(aim: Aim) -> list[Link]:
     return list(dict.fromkeys(links))
 
 
+def told(links: Iterable[Link]) -> str:
+    """Links in words."""
+
+    def name(end: int) -> str:
+        return "clients" if end == CLIENTS else str(end)
+
+    return ", ".join(f"{name(link.source)} → {name(link.target)}" for link in links)
+
+
 class Network:
     """Links are in a condition from the beginning to the end. One that does not last (a reset) is over at once."""
 
@@ -38,19 +49,16 @@ class Network:
         self._condition = condition
         self._links = links_of(aim)
         self._before = Traffic()
-        self._hurt_before: dict[int, int] = {}
-        """By target, what its links had suffered before."""
 
     def begin(self) -> None:
-        self._hurt_before = {node: self._hurt(node) for node in self.aim.nodes}
-        self._before = self.aim.cluster.relays.impose(self._condition, self._links)
+        self._before = self.aim.cluster.relays.impose(self._condition, self._links, self)
 
     def grow(self, share: float) -> None:
         full = self._condition
         grown = Condition(
             full.passage, full.latency_s * share, full.jitter_s * share, full.bytes_per_s / share
         )
-        self.aim.cluster.relays.impose(grown, self._links)
+        self.aim.cluster.relays.impose(grown, self._links, self)
 
     def proof(self) -> Proof:
         """That the relays held something up of each target, and let nothing pass where nothing may."""
@@ -59,36 +67,35 @@ class Network:
         if unhurt := self._unhurt():
             nodes = ", ".join(map(str, unhurt))
             return Proof(
-                False, f"nothing of node {nodes} was held up: nobody sent anything on {self._told()}"
+                False, f"nothing of node {nodes} was held up: nobody sent anything on {told(self._links)}"
             )
-        now = relays.traffic(self._links)
-        passed, held = now.passed_bytes - self._before.passed_bytes, now.hurt - self._before.hurt
+        passed = relays.traffic(self._links).passed_bytes - self._before.passed_bytes
+        held = relays.hurt_by(self, self._links)
         if passage in (Passage.STALLED, Passage.HALF_OPEN):
-            text = f"on {self._told()} {passed} bytes passed, and {held} times a relay let nothing through"
+            text = (
+                f"on {told(self._links)} {passed} bytes passed, and {held} times a relay let nothing through"
+            )
             return Proof(hurt and passed == 0, text)
         if passage is Passage.RESET:
-            return Proof(hurt, f"on {self._told()} {held} connections were reset")
-        return Proof(hurt, f"on {self._told()} {held} times bytes were held up, {passed} bytes passed")
-
-    def _hurt(self, node: int) -> int:
-        return self.aim.cluster.relays.traffic(link for link in self._links if node in link).hurt
+            return Proof(hurt, f"on {told(self._links)} {held} connections were reset")
+        return Proof(hurt, f"on {told(self._links)} {held} times bytes were held up, {passed} bytes passed")
 
     def _unhurt(self) -> list[int]:
         """The targets on whose links the fault has met nothing yet."""
-        return [node for node, before in self._hurt_before.items() if self._hurt(node) <= before]
-
-    def _told(self) -> str:
-        def name(end: int) -> str:
-            return "clients" if end == CLIENTS else str(end)
-
-        return ", ".join(f"{name(link.source)} → {name(link.target)}" for link in self._links)
+        relays = self.aim.cluster.relays
+        return [
+            node
+            for node in self.aim.nodes
+            if not relays.hurt_by(self, [link for link in self._links if node in link])
+        ]
 
     def end(self) -> None:
-        self.aim.cluster.relays.heal(self._links)
+        self.aim.cluster.relays.lift(self._links, self)
 
     def heal_proof(self) -> Proof:
-        """That bytes pass again, of others or of a question of our own."""
+        """That bytes pass again, of others or of a question of our own, as soon as no other fault shuts the links."""
         relays, cluster = self.aim.cluster.relays, self.aim.cluster
+        until(lambda: not relays.are_shut(self._links), self.aim.stopped, DURATION_MAX_S)
         before = relays.traffic(self._links).passed_bytes
 
         def passes() -> bool:
@@ -98,7 +105,7 @@ class Network:
 
         healed = until(passes, self.aim.stopped, PASSES_S)
         passed = relays.traffic(self._links).passed_bytes - before
-        return Proof(healed, f"on {self._told()} {passed} bytes have passed since")
+        return Proof(healed, f"on {told(self._links)} {passed} bytes have passed since")
 
 
 def network_fault(name: str, aim: Aim) -> Network:

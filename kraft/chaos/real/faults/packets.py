@@ -1,8 +1,10 @@
-"""True packet loss, which no relay can play: the kernel drops a share of a node's packets (nftables), and TCP finds out
-by itself. It needs root, the `nft` command, and a kernel with nf_tables and its random numbers.
+"""Packets that are truly lost, which no relay can play: the kernel drops them (nftables), and TCP finds out by itself.
+It needs root, the `nft` command, and a kernel with nf_tables and its random numbers.
 
-Packets between relays and nodes are dropped, both ways: of connections to the node, and of those that it made, which
-relays carry on from an address of its own. Each run has a table of its own, noted in its folder.
+Where nodes are behind relays (`PacketLoss`), a share of the packets between relays and nodes is dropped, both ways: of
+connections to the node, and of those that it made, which relays carry on from an address of its own. Each run has a
+table of its own, noted in its folder. Where they are in network namespaces (`SwitchFault`), the switch between them
+drops a share of a node's packets, or all on some links, in one direction if the file says so.
 """
 
 from __future__ import annotations
@@ -11,11 +13,15 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from kraft.chaos.real.faults.fault import Aim, Proof, all_of, until
-from kraft.chaos.real.relay import RELAY_NETWORK, relay_host
+from kraft.chaos.experiments.document import DURATION_MAX_S
+from kraft.chaos.real.faults.fault import Aim, Fault, Proof, all_of, until
+from kraft.chaos.real.faults.networks import links_of, told
+from kraft.chaos.real.namespaces import Namespaces
+from kraft.chaos.real.relay import CLIENTS, RELAY_NETWORK, Link, relay_host
 from kraft.user_error import UserError
 
 FAMILY: Final = "ip"
@@ -73,6 +79,88 @@ class PacketLoss:
         gone = Proof(self._table not in told, f"the table {self._table} is gone")
         answers = until(lambda: all(map(cluster.answers_clients, self.aim.nodes)), self.aim.stopped, PASSES_S)
         return all_of([gone, Proof(answers, f"node {self._told()} answers clients")])
+
+
+class SwitchFault:
+    """Of the packets on some links, all or a share are dropped. At the switch each fault has a table of its own."""
+
+    def __init__(self, aim: Aim, links: list[Link], lost: float = 1.0) -> None:
+        self.aim = aim
+        self._links = links
+        self._lost = lost
+        self._table = f"fault_{id(self):x}"
+        self._passed_before: dict[Link, int] = {}
+
+    @property
+    def _switch(self) -> Namespaces:
+        namespaces = self.aim.cluster.namespaces
+        assert namespaces is not None, "faults at the switch are for clusters in namespaces"
+        return namespaces
+
+    def begin(self) -> None:
+        self._switch.drop(self._table, self._links, round(STEPS * self._lost))
+        self._passed_before = self._switch.passed()
+
+    def grow(self, share: float) -> None:
+        """None of them has a size that grows."""
+
+    def proof(self) -> Proof:
+        """By the kernel's own count: it dropped packets of each target, and of a link that is cut let none pass."""
+        until(lambda: not self._unhurt(), self.aim.stopped, LOSES_S)
+        if unhurt := self._unhurt():
+            nodes = ", ".join(map(str, unhurt))
+            return Proof(
+                False, f"no packet of node {nodes} was dropped: nobody sent any on {told(self._links)}"
+            )
+        dropped, passed = sum(self._switch.dropped(self._table).values()), self._passed()
+        text = f"on {told(self._links)} the kernel dropped {dropped} packets, and {passed} passed"
+        return Proof(passed == 0 or self._lost < 1.0, text)
+
+    def _passed(self) -> int:
+        passed = self._switch.passed()
+        return sum(passed[link] - self._passed_before[link] for link in self._links)
+
+    def _unhurt(self) -> list[int]:
+        """The targets of which the fault has dropped nothing yet."""
+        dropped = self._switch.dropped(self._table)
+        return [
+            node for node in self.aim.nodes if not sum(dropped[link] for link in self._links if node in link)
+        ]
+
+    def end(self) -> None:
+        self._switch.pass_on(self._table)
+
+    def heal_proof(self) -> Proof:
+        """That the table is gone and packets pass. A kernel whose packets were lost for long waits as long again
+        before it sends anew; a question of our own has no such past."""
+        gone = Proof(self._table not in self._switch.tables(), f"the table {self._table} is gone")
+        until(
+            lambda: not self._switch.tables(), self.aim.stopped, DURATION_MAX_S
+        )  # others have their own ends
+        self._passed_before, cluster = self._switch.passed(), self.aim.cluster
+        for_clients = CLIENTS in {end for link in self._links for end in link}
+
+        def passes() -> bool:
+            if for_clients:
+                return all(map(cluster.answers_clients, self.aim.nodes))
+            return self._passed() > 0
+
+        healed = until(passes, self.aim.stopped, PASSES_S)
+        return all_of(
+            [gone, Proof(healed, f"on {told(self._links)} {self._passed()} packets have passed since")]
+        )
+
+
+def packet_loss(aim: Aim) -> Fault:
+    """The share `lost` of all that a node sends and gets."""
+    if aim.cluster.namespaces is None:
+        return PacketLoss(aim)
+    return SwitchFault(aim, links_of(replace(aim, parameters={"from": "everybody"})), aim.number("lost"))
+
+
+def cut(aim: Aim) -> Fault | None:
+    """No packet between the targets and `from`, in `direction`, where nodes are in namespaces; else None."""
+    return None if aim.cluster.namespaces is None else SwitchFault(aim, links_of(aim))
 
 
 def ruleset(table: str, ports: dict[int, set[int]], all_ports: set[int], lost: int) -> str:

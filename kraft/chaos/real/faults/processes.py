@@ -11,7 +11,6 @@ from typing import Final
 from kraft.chaos.real.faults.fault import HEAL_S, Aim, Proof, all_of, until
 from kraft.local_cluster.node_process import how_it_ended, process_stat
 from kraft.local_cluster.spec import node_config
-from kraft.runtime.free_ports import is_free
 from kraft.storage import format_node
 from kraft.user_error import UserError
 from partitions.log.node_logs.meta_properties import META_PROPERTIES
@@ -58,7 +57,7 @@ class Down:
             return Proof(False, f"process {pid} of node {node} {stat}")
         if cluster.local.pid(node) is not None:
             return Proof(False, f"node {node} has another process")
-        if not is_free(cluster.local.node(node).client_port):
+        if cluster.listens(node):
             return Proof(False, f"process {pid} of node {node} is gone, and somebody listens on its port")
         how = "after a controlled shutdown" if self._in_order else how_it_ended(-9).strip()
         return Proof(True, f"process {pid} of node {node} is gone {how}, nobody listens on its port")

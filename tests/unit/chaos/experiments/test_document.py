@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+
 import pytest
 
 from kraft.chaos.experiments.document import ExperimentError, load
 from kraft.chaos.experiments.shelf import lesson
 from kraft.chaos.experiments.targets import Target
-from kraft.chaos.experiments.vocabulary import FAULTS, PROBES
+from kraft.chaos.experiments.verdict import RULES
+from kraft.chaos.experiments.vocabulary import ANOMALIES, FAULTS, PROBES
+from tests.support.source_tree import ROOT
 from tests.unit.chaos.experiments.planted import TEXT, experiment
 
 
@@ -66,6 +71,18 @@ def test_words_of_yaml_are_taken_as_the_node_takes_them():
         ("probe: ailments", "probe: health", 13, "'health' is none of ailments"),
         ("acked >= 10", "acked > 10", 21, "is no promise like"),
         ("expect: held", "expect: lost", 20, "expect"),
+        (
+            "expect: held",
+            "expect:\n  violated: [unseen, lost-wirte]",
+            21,
+            "did you mean lost-write? Known are aborted",
+        ),
+        (
+            "expect: held",
+            "expect: {violated: [x]}",
+            20,
+            "nobody reports an anomaly 'x': Known are aborted-offset,",
+        ),
         ("expect: held", "expect: held\nexpect: held", 21, "the key 'expect' stands here twice"),
         ("promises", "promise", 21, "unknown key 'promise'"),
         ("expect: held\n", "", 2, "'expect' is a required property"),
@@ -110,6 +127,31 @@ def test_every_probe_has_a_unit_of_its_own_tolerance():
         [probe, _] = experiment(("probe: ailments", f"probe: {name}, at-most: {value}")).hypothesis.probes
         assert probe.holds(probe.at_most or 0.0)
         assert probe.tolerance == f"at most {value}"
+
+
+def test_whatever_is_reported_can_be_expected():
+    """Every name that a judge of `kraft.chaos` gives in its source, and every rule of the verdict that finds a
+    violation. The campaign of the quorum alone, and replays, have no experiment files."""
+    reported = {rule.name for rule in RULES if rule.grade == "violated" and rule.name != "anomaly"}
+    for path in (ROOT / "kraft/chaos").rglob("*.py"):
+        if {"quorum", "replay"}.isdisjoint(path.relative_to(ROOT).parts):
+            words = TELLING | ({"add"} if path.parent.name == "checker" else set())
+            reported |= set(_reported(ast.parse(path.read_text()), words))
+    assert reported - ANOMALIES == set()
+    assert len(reported) > 40
+
+
+TELLING = {"violated", "add_unread", "add_read", "add_cycle"}
+
+
+def _reported(tree: ast.Module, words: set[str]) -> Iterator[str]:
+    """The first arguments of `….violated("lost-write", …)` and its like that stand there as they are."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Attribute):
+            for name in ast.walk(node.args[0]):
+                is_text = isinstance(name, ast.Constant) and isinstance(name.value, str)
+                if is_text and node.func.attr.lstrip("_") in words:
+                    yield name.value
 
 
 def test_the_text_of_the_file_is_kept():

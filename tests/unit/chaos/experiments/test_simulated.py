@@ -31,6 +31,7 @@ METHOD: Final = (
     "{fault: stall, target: leader of orders-0, from: everybody, at: 3s, for: 1s}",
     "{fault: stop, target: follower of orders-0, at: 4s, for: 1s}",
     "{fault: power-loss, target: random node, at: 8s, for: 1s}",
+    "{fault: failing-disk, target: follower of orders-0, at: 10s, for: 1s}",
 )
 """The faults that no experiment of the library has."""
 

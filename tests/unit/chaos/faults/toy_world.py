@@ -156,7 +156,7 @@ class World:
     def __init__(self, simulation: Simulation, nodes: int) -> None:
         self.simulation = simulation
         self.cluster: Any = ToyCluster(simulation, nodes)
-        self.verdicts = Verdicts(simulation)
+        self.verdicts = Verdicts(simulation.scheduler)
         self.damage: list[tuple[float, int, str]] = []
         self.context = FaultContext(
             self.cluster,

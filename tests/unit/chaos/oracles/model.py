@@ -39,7 +39,7 @@ class Model:
     """Replicas 1 (leader of epoch 0), 2 and 3, all in the ISR, all empty."""
 
     def __init__(self, *, unclean: bool = False, min_isr: int = 2, flush_messages: int = LONG_MAX) -> None:
-        self.verdicts = Verdicts(Simulation(1, trace=False))
+        self.verdicts = Verdicts(Simulation(1, trace=False).scheduler)
         self.metadata = CommittedMetadata(
             self.verdicts,
             LogConfig(

@@ -23,7 +23,7 @@ class Voters:
 
     def __init__(self) -> None:
         simulation = Simulation(1, trace=False)
-        self.verdicts = Verdicts(simulation)
+        self.verdicts = Verdicts(simulation.scheduler)
         self.disks = {voter: Storage(simulation.stream(str(voter))) for voter in VOTERS}
         self.durability = Durability(self.verdicts, self.disks.__getitem__, VOTERS)
         for disk in self.disks.values():

@@ -25,7 +25,7 @@ class Told:
         self.high_watermark = 0
         self.is_excused = False
         with Simulation(1) as simulation:
-            self.verdicts = Verdicts(simulation)
+            self.verdicts = Verdicts(simulation.scheduler)
         self.log = GroupLog(
             self.verdicts,
             self.history.commits,

@@ -16,7 +16,7 @@ BROKER_EPOCH = 7
 
 @pytest.fixture
 def verdicts() -> Verdicts:
-    return Verdicts(Simulation(1, trace=False))
+    return Verdicts(Simulation(1, trace=False).scheduler)
 
 
 @pytest.fixture

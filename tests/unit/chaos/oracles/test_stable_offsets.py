@@ -67,7 +67,7 @@ def test_a_cut_brings_an_open_transaction_back() -> None:
 @pytest.fixture
 def verdicts() -> Iterator[Verdicts]:
     with Simulation(1) as simulation:
-        yield Verdicts(simulation)
+        yield Verdicts(simulation.scheduler)
 
 
 def test_who_tells_what_is_stable_is_right(verdicts: Verdicts) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.oracles import COUNTERS, WhiteBox
+from kraft.chaos.outcome import Outcome
 from kraft.chaos.pool import run_isolated
-from kraft.chaos.run import Outcome, run
+from kraft.chaos.run import run
 from kraft.chaos.scenario import FaultSpec, NodeSpec, Scenario, TopicSpec, WorkloadSpec
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.simulation import Simulation
@@ -93,7 +94,7 @@ def test_a_broken_rule_is_seen(breaking: Callable[[], None], min_isr: int, oracl
 def test_the_product_is_as_it_was_when_the_run_is_over() -> None:
     before = {cls: dict(vars(cls)) for cls in (PartitionLog, Partition, RaftDriver)}
     simulation = Simulation(1, trace=False)
-    white_box = WhiteBox(SimulatedCluster(simulation, [NodeSpec(1)]), Verdicts(simulation))
+    white_box = WhiteBox(SimulatedCluster(simulation, [NodeSpec(1)]), Verdicts(simulation.scheduler))
     with white_box.installed():
         assert vars(PartitionLog)["_write"] is not before[PartitionLog]["_write"]
     for cls, attributes in before.items():
@@ -101,7 +102,7 @@ def test_the_product_is_as_it_was_when_the_run_is_over() -> None:
 
 
 def test_what_is_answered_in_another_leader_epoch_is_seen() -> None:
-    verdicts = Verdicts(Simulation(1, trace=False))
+    verdicts = Verdicts(Simulation(1, trace=False).scheduler)
     simulation = verdicts.simulation
     white_box = WhiteBox(SimulatedCluster(simulation, [NodeSpec(1)]), verdicts)
     replica = SimpleNamespace(leader_epoch=4, topic_partition="orders-0")

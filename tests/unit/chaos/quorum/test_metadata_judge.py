@@ -26,7 +26,7 @@ class Story:
 
     def __init__(self):
         self.happened = Counter()
-        self.judge = MetadataJudge(lambda what: self.happened.update([what]))
+        self.judge = MetadataJudge(lambda what, text: self.happened.update([what]))
         self.machine = WatchedMachine(MetadataStateMachine())
         self.machine.advance(2, EPOCH)
         self.tell()

@@ -6,8 +6,8 @@ import pytest
 import structlog
 
 from kraft.chaos.quorum.quorum import Quorum
-from kraft.chaos.quorum.run import play
-from kraft.chaos.quorum.settings import drawn
+from kraft.chaos.quorum.run import run
+from kraft.chaos.quorum.settings import drawn, scenario_of
 
 
 def test_what_voters_log_stays_out_of_the_output(
@@ -17,7 +17,7 @@ def test_what_voters_log_stays_out_of_the_output(
         structlog.get_logger("partitions.log.opening.open_log").warning("missing indexes were not made")
 
     monkeypatch.setattr(Quorum, "play", play_and_log)
-    assert play(1).oracle == ""
+    assert run(scenario_of(1)).violations == []
     assert capfd.readouterr() == ("", "")
 
 

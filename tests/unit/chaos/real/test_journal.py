@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from kraft.chaos.experiments.evidence import Journal, MetadataChange
-from kraft.chaos.real.journal import DiskLoss, is_explained
+from kraft.chaos.real.journal import DiskLoss, is_explained, read_journal
+from tests.support.metadata_files import FOLDER, story, write_segment
 
 NAME = ("orders", 0)
 ACKED_S = 5.0
@@ -56,6 +58,19 @@ CASES = {
         False,
     ),
 }
+
+
+@pytest.mark.parametrize(("wrong", "at_s"), [((), 40.0), ((2,), 100.0), ((1, 2), None)])
+def test_the_word_of_a_wrong_clock_is_not_taken(
+    tmp_path: Path, wrong: tuple[int, ...], at_s: float | None
+) -> None:
+    """Node 1 wrote everything at 100 s; node 2 says that it did at 40 s."""
+    for node, written_s in ((1, 100), (2, 40)):
+        write_segment(tmp_path / str(node) / FOLDER, story(), synced=6, written_ms=1000 * written_s)
+    folders = [tmp_path / "1", tmp_path / "2"]
+    journal = read_journal(folders, ["orders"], {}, 0.0, wrong_clocks=[folders[node - 1] for node in wrong])
+    found = None if journal is None else journal.partitions[0].at_s
+    assert found == at_s
 
 
 @pytest.mark.parametrize(("allowed", "explained"), [(True, True), (False, False)])

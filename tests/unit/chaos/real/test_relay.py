@@ -21,8 +21,10 @@ from kraft.chaos.real.relay import (
     Link,
     Passage,
     Relays,
+    combined,
     connections_around,
 )
+from tests.support.node_processes import until
 
 NODE = 1
 THERE, BACK = Link(CLIENTS, NODE), Link(NODE, CLIENTS)
@@ -148,7 +150,7 @@ def test_a_half_open_connection_swallows_and_is_reset_when_it_heals(
     client.settimeout(0.3)
     with pytest.raises(TimeoutError):
         client.recv(1)
-    assert relays.traffic([THERE]).hurt == 1
+    until(lambda: relays.traffic([THERE]).hurt == 1, "the relay has taken it")
     client.settimeout(ANSWER_S)
     relays.impose(WHOLE, [THERE])
     with pytest.raises(ConnectionResetError):
@@ -168,6 +170,45 @@ def test_latency_and_bandwidth_are_lower_bounds(client: socket.socket, relays: R
         received += len(client.recv(1 << 16))
     assert time.monotonic() - began_s >= 0.3
     assert relays.traffic([THERE]).hurt >= 2
+
+
+def test_a_fault_that_ends_leaves_another_one_on_the_same_link(client: socket.socket, relays: Relays) -> None:
+    """Two cuts and a delay overlap: bytes pass when the last cut is over, and late as long as the delay lasts."""
+    assert asked(client, b"before") == b"before"
+    relays.impose(Condition(Passage.STALLED), [THERE], "first")
+    relays.impose(Condition(latency_s=0.1), [THERE], "late")
+    relays.impose(Condition(Passage.STALLED), [THERE, BACK], "second")
+    client.sendall(b"later")
+    relays.lift([THERE], "first")
+    assert relays.are_shut([THERE])
+    client.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        client.recv(5)
+    assert (relays.hurt_by("second", [THERE]), relays.hurt_by("late", [THERE])) == (1, 1)
+    client.settimeout(ANSWER_S)
+    relays.lift([THERE, BACK], "second")
+    assert client.recv(5) == b"later"
+    assert not relays.are_shut([THERE, BACK])
+    began_s = time.monotonic()
+    assert asked(client, b"slow") == b"slow"
+    assert time.monotonic() - began_s >= 0.1
+    assert relays.hurt_by("second", [THERE]) == 0, "what is over is to blame for nothing"
+
+
+@pytest.mark.parametrize(
+    ("passages", "worst"),
+    [
+        ((), Passage.OPEN),
+        ((Passage.OPEN, Passage.HALF_OPEN), Passage.HALF_OPEN),
+        ((Passage.HALF_OPEN, Passage.STALLED), Passage.STALLED),
+        ((Passage.STALLED, Passage.RESET), Passage.RESET),
+    ],
+)
+def test_faults_add_up(passages: tuple[Passage, ...], worst: Passage) -> None:
+    several = [Condition(one, 1.0, 0.5, rate) for one, rate in zip(passages, (0.0, 9.0), strict=False)]
+    whole = combined(several)
+    assert (whole.passage, whole.latency_s, whole.jitter_s) == (worst, len(several), len(several) / 2)
+    assert whole.bytes_per_s == (9.0 if len(several) > 1 else 0.0)
 
 
 def test_a_connection_that_goes_around_the_relays_is_known_after_it_was_closed(

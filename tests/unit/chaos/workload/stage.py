@@ -126,7 +126,7 @@ def staged(
     )
     with Simulation(seed) as simulation:
         cluster = SimulatedCluster(simulation, scenario.nodes, scenario.properties)
-        verdicts, history = Verdicts(simulation), History()
+        verdicts, history = Verdicts(simulation.scheduler), History()
         told: list[tuple[TopicKey, int, Sequence[bytes]]] = []
         clients = Workloads(
             cluster,

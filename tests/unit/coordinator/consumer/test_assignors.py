@@ -17,6 +17,7 @@ from kraft.coordinator.groups.assignors import (
     uniform_assignor,
 )
 from kraft.coordinator.groups.context import TopicPartitions
+from tests.support.examples import examples
 
 SEVEN = TopicPartitions(b"a" * 16, "a", 7)
 
@@ -177,7 +178,7 @@ def groups(draw: st.DrawFn, *, one_subscription: bool) -> list[AssignorMember]:
 
 
 @pytest.mark.parametrize("assign", ASSIGNORS.values(), ids=ASSIGNORS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     group=st.booleans().flatmap(lambda one: groups(one_subscription=one)),
     order=st.randoms(use_true_random=False),
@@ -204,7 +205,7 @@ def test_every_partition_has_one_owner_who_asked_for_it(
     assert assign(shuffled) == targets
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(groups(one_subscription=True))
 def test_uniform_is_balanced_and_moves_as_little_as_balance_allows(group: list[AssignorMember]) -> None:
     targets = uniform_assignor(group)
@@ -232,7 +233,7 @@ def test_uniform_is_balanced_and_moves_as_little_as_balance_allows(group: list[A
     assert uniform_assignor(settled) == targets
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(groups(one_subscription=False))
 def test_uniform_leaves_no_partition_that_a_less_loaded_subscriber_could_have(
     group: list[AssignorMember],

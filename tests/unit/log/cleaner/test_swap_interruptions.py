@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import errno
 import functools
-import itertools
 from collections.abc import Callable
 
 import pytest
@@ -64,21 +63,20 @@ def clean_amid(bench: Bench, change: int, action: Callable[[], object]) -> int:
         return asyncio.run(bench.clean())
 
 
+@functools.cache
 def changes_of_names(fill: Callable[[], Bench]) -> range:
     """Of a cleaning of what was filled like this."""
+    make_next = NameChanges._make_next
     count = 0
 
-    def one_more() -> None:
+    def counted(changes: NameChanges, *, for_job: bool) -> bool:
         nonlocal count
-        count += 1
+        count += for_job
+        return make_next(changes, for_job=for_job)
 
-    bench = fill()
-    for change in itertools.count(1):
-        before = count
-        clean_amid(bench, change, one_more)
-        if count == before:
-            break
-        bench = fill()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NameChanges, "_make_next", counted)
+        asyncio.run(fill().clean())
     assert count > 10
     return range(1, count + 1)
 

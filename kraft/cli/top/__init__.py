@@ -1,0 +1,1 @@
+"""`kraft top`: a cluster's state and rates, live in a terminal."""
