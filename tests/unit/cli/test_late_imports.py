@@ -10,7 +10,17 @@ import pytest
 from kraft.cli.app import COMMANDS, _named_first
 from tests.support.source_tree import ROOT
 
-HEAVY = ("pyspark", "pyarrow.compute", "pyarrow", "numpy", "pandas", "deltalake", "matplotlib", "aiohttp", "kraft.coordinator")
+HEAVY = (
+    "pyspark",
+    "pyarrow.compute",
+    "pyarrow",
+    "numpy",
+    "pandas",
+    "deltalake",
+    "matplotlib",
+    "aiohttp",
+    "kraft.coordinator",
+)
 
 
 def imported_by(program: str) -> set[str]:
