@@ -32,19 +32,10 @@ def imported_by(program: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("command", "needed"),
-    [
-        ("ingest", set()),
-        ("topics", set()),
-        ("produce", set()),
-        ("audit", set()),
-        ("groups", {"kraft.coordinator"}),
-    ],
-)
-def test_a_command_brings_its_own_libraries_only(command: str, needed: set[str]) -> None:
+@pytest.mark.parametrize("command", ["ingest", "topics", "produce", "audit", "groups"])
+def test_a_command_starts_without_what_only_others_need(command: str) -> None:
     program = f"from kraft.cli.app import application, _named_first\napplication(_named_first([{command!r}]))"
-    assert imported_by(program) == needed
+    assert not imported_by(program)
 
 
 def test_an_ingestion_decides_whether_there_is_news_without_spark() -> None:
