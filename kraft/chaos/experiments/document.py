@@ -523,7 +523,7 @@ class _Reader:
                 values[name] = self._quantity((*path, key), parse)
                 if values[name] <= 0:
                     self._fail((*path, key), f"{key} must be above 0")
-                if parse is units.bytes_of:
+                if name.endswith("_bytes"):
                     values[name] = int(values[name])
         return Workload(spec["kind"], acks=ACKS[str(spec.get("acks", "all"))], **values)
 

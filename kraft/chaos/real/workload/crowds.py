@@ -98,7 +98,8 @@ class SlowConsumer(Client):
     def prepare(self) -> None:
         """Raises UserError if the backlog cannot be written."""
         producer = Producer({**SETTINGS, "bootstrap.servers": self.bootstrap, "enable.idempotence": True})
-        value, failures = b"x" * BACKLOG_VALUE_BYTES, []
+        value = b"x" * BACKLOG_VALUE_BYTES
+        failures: list[str] = []
         records = max(1, self._spec.backlog_bytes // BACKLOG_VALUE_BYTES)
         until_s = time.monotonic() + max(BACKLOG_LEAST_S, self._spec.backlog_bytes / BACKLOG_BYTES_A_S)
         for _ in range(records):
