@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import kraft.chaos.real.method as method
 import kraft.chaos.real.run as run
 from kraft.chaos.experiments.document import Experiment, load
+from kraft.chaos.experiments.evidence import FinalRead, Starvation
 from kraft.chaos.experiments.verdict import Reason, Verdict, judge
 from kraft.chaos.real import namespaces
 from kraft.chaos.real.cluster import ChaosCluster
@@ -51,6 +53,8 @@ IDEMPOTENT = "{kind: idempotent-producer, topic: orders, rate: 100/s}"
 CONSUMER = "{kind: consumer, topic: orders}"
 GROUP = "{kind: group, topic: orders, group: readers, clients: 2}"
 TRANSACTIONAL = "{kind: transactional-producer, topic: orders, transactional-id: payer, rate: 50/s}"
+STORM = "{kind: connection-storm, rate: 20/s, clients: 20}"
+SLOW = "{kind: slow-consumer, topic: orders, bandwidth: 2MB/s}"
 KILL = "{fault: kill, target: leader of orders-0, at: 1s, for: 3s}"
 
 
@@ -84,15 +88,18 @@ def judged(experiment: Experiment, base: Path) -> tuple[Verdict, list[Reason]]:
 
 def test_the_command_runs_and_judges_an_experiment(tmp_path: Path, base: Path) -> None:
     file = tmp_path / "leader-kill.yaml"
-    file.write_text(file_of("leader-kill", [IDEMPOTENT, CONSUMER], [KILL]))
+    file.write_text(file_of("leader-kill", [IDEMPOTENT, CONSUMER, STORM, SLOW], [KILL]))
     base.mkdir()
-    done = kraft(["run", str(file), "--out", str(tmp_path / "out"), "--json"], base).communicate(timeout=140)[
-        0
-    ]
+    arguments = ["run", str(file), "--backlog", "5MB", "--out", str(tmp_path / "out"), "--json"]
+    done = kraft(arguments, base).communicate(timeout=140)[0]
     said = json.loads(done)
     assert [one["rule"] for one in said["reasons"] if one["rule"] != "starved"] == []
     assert said["acked"] > 100
     assert (said["lost"], said["doubled"], said["backend"]) == (0, 0, "real")
+    counts = said["counts"]
+    assert counts["connections"] >= 50
+    assert 4_900_000 < counts["backlog_bytes"] <= 5_000_000 <= counts["backlog_read_bytes"], "it begins again"
+    assert counts["memory_mb"] > 0
     (fault,) = said["faults"]
     assert fault["name"] == "kill"
     assert fault["took_effect"]
@@ -174,7 +181,8 @@ class Idle(Down):
 
 
 def test_what_nobody_saw_is_undecided(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault that does nothing, clients that go around the relays, nobody who reads at the end: each is a reason."""
+    """A fault that does nothing, clients that go around the relays, nobody who reads at the end: all are seen, and each
+    alone is a reason."""
 
     def idle(aim: Aim) -> Idle:
         return Idle(aim)
@@ -185,10 +193,24 @@ def test_what_nobody_saw_is_undecided(base: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(method, "FAULTS", {"kill": idle})
     monkeypatch.setattr(ChaosCluster, "bootstrap", property(around))
     monkeypatch.setattr(run, "read_finally", lambda *_: None)
-    verdict, reasons = judged(experiment_of("unseen", [IDEMPOTENT], [KILL]), base)
-    assert verdict.verdict == "undecided"
-    assert {one.rule for one in reasons} >= {"effect", "bypass", "final-read"}
-    assert {one.grade for one in reasons} == {"undecided"}
+    experiment = experiment_of("unseen", [IDEMPOTENT], [KILL])
+    evidence = run.play(experiment, SEED, base=base)
+    verdict = judge(experiment, evidence)
+    assert {one.rule for one in verdict.reasons} >= {"effect", "bypass", "final-read"}
+    assert {one.grade for one in verdict.reasons} == {"undecided"}
+    read = tuple(FinalRead("orders", number, 0, 100, 100) for number in range(2))
+    equal = tuple(replace(one, equal=True, compared=one.replicas) for one in evidence.replicas or ())
+    assert equal
+    mended = {
+        "effect": {"faults": tuple(replace(one, took_effect=True) for one in evidence.faults)},
+        "bypass": {"bypasses": ()},
+        "final-read": {"final_reads": read, "replicas": equal, "checker_undecided": ""},
+    }
+    for left in mended:
+        others = {key: value for rule in mended if rule != left for key, value in mended[rule].items()}
+        alone = judge(experiment, replace(evidence, starvation=Starvation(0.0, 0.0), **others))
+        assert alone.verdict == "undecided"
+        assert left in {one.rule for one in alone.reasons} <= {left, "replicas", "history"}
 
 
 def test_a_program_of_one_s_own_is_judged(base: Path) -> None:

@@ -42,6 +42,19 @@ def lasting(experiment: Experiment, duration_s: float) -> Experiment:
     return replace(experiment, duration_s=duration_s)
 
 
+def with_backlog(experiment: Experiment, backlog_bytes: int) -> Experiment:
+    """The experiment with another backlog. Raises UserError where nobody reads one."""
+    if not any(one.kind == "slow-consumer" for one in experiment.workload):
+        raise UserError(f"--backlog is for a workload slow-consumer: {experiment.name} has none", EXIT_USAGE)
+    if backlog_bytes < 1:
+        raise UserError("--backlog is at least 1 byte", EXIT_USAGE)
+    workload = tuple(
+        replace(one, backlog_bytes=backlog_bytes) if one.kind == "slow-consumer" else one
+        for one in experiment.workload
+    )
+    return replace(experiment, workload=workload)
+
+
 def play_on(backend: str, experiment: Experiment, seed: int, out: Path, say: Say) -> Evidence:
     """Plays it, and notes where. Raises UserError for what this machine lacks. `out`: the folder of the run, for the
     logs of a real one."""

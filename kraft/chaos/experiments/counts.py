@@ -3,12 +3,18 @@
     acked, acked_acks1, acked_acks0   records that were acknowledged; `acked` are those of acks=all
     lost, lost_acks1, lost_acks0      of these, records that the final phase did not find; only `lost` is judged
     doubled, doubled_plain            records at more than one offset; only idempotent producers' are judged
+    doubled_acks1, doubled_acks0      of doubled_plain
     refused, unknown                  records of sends that failed, and of sends whose outcome nobody knows
     read                              records that clients read before the final phase
     excused                           findings that the injected faults explain
     elections, unclean_elections      new leaders, by the metadata journal
     controllers                       controllers that became active after the first
     unavailable_ms                    the longest wait for an acknowledgement (`measures`)
+    assignments, commits, offsets_told    of groups (real nodes): answers that were judged
+    transactions_committed, transactions_aborted   as their clients were told (real nodes)
+    connections, connections_unanswered   of a storm: those on which a broker answered, and the others
+    backlog_bytes, backlog_read_bytes     what was written before the workload for a slow consumer, and what it read
+    memory_mb                         the most memory that a node's process had, looked at now and then (real nodes)
 
 Each count of records is there for every topic besides: "lost_acks1(orders)". A count of losses exists only where the
 final phase read the partition, so that a run without reads counts none.
@@ -86,16 +92,17 @@ def _counted(
         return
     where = found.get(one.key, {})
     doubled = sum(len(where.get(value, ())) > 1 for value in one.values)
+    doubles = {"doubled"} if one.idempotent else {"doubled_plain", f"doubled{SUFFIX[one.acks] or '_plain'}"}
     if one.status is OperationStatus.OK:
         yield f"acked{SUFFIX[one.acks]}", len(one.values)
         if one.key in final and one.topic not in history.compacted:
             yield f"lost{SUFFIX[one.acks]}", _lost(one, history.log_starts.get(one.key, 0), where)
-        yield "doubled" if one.idempotent else "doubled_plain", doubled
+        yield from ((name, doubled) for name in doubles)
     elif one.status is OperationStatus.FAIL:
         yield "refused", len(one.values)
     else:
         yield "unknown", len(one.values)
-        yield "doubled" if one.idempotent else "doubled_plain", doubled
+        yield from ((name, doubled) for name in doubles)
 
 
 def _lost(send: Operation, log_start: int, where: Mapping[Value, set[int]]) -> int:

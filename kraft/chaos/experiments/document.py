@@ -221,6 +221,14 @@ class Experiment:
     text: str
     """The file itself."""
 
+    def may_expire(self, topic: str) -> bool:
+        """Whether the file has retention delete records of a topic; by default it does not within a run."""
+        configs = {**self.cluster.settings}
+        for one in self.cluster.topics:
+            if one.name == topic:
+                configs.update(one.configs)
+        return any("retention" in key for key in configs)
+
 
 # -- the schema
 
@@ -526,6 +534,8 @@ class _Reader:
                 values[name] = self._quantity((*path, key), parse)
                 if values[name] <= 0:
                     self._fail((*path, key), f"{key} must be above 0")
+                if name.endswith("_bytes"):
+                    values[name] = int(values[name])
         return Workload(spec["kind"], acks=ACKS[str(spec.get("acks", "all"))], **values)
 
     def _step(self, number: int, duration_s: float) -> Step:

@@ -125,7 +125,7 @@ def measure(
         return float(getattr(worst, name.replace("-", "_"))), worst.text
     if name == "unavailable":
         found = gaps(samples, window)
-        if not any(one.kind == "send" and one.acks for one in samples):
+        if not answered_sends(samples):
             return None, "nobody wrote"
         longest = max(found, key=lambda one: one.length_s, default=None)
         where = (
@@ -137,12 +137,19 @@ def measure(
     if not window.length_s:
         return None, "there was no time to measure"
     if name in ("acknowledged", "read"):
-        kind = "send" if name == "acknowledged" else "poll"
-        done = [
-            one for one in samples if one.kind == kind and one.status == "ok" and window.holds(one.ended_s)
-        ]
+        of_kind = answered_sends(samples) if name == "acknowledged" else _polls(samples)
+        done = [one for one in of_kind if one.status == "ok" and window.holds(one.ended_s)]
         return sum(one.records for one in done) / window.length_s, ""
-    return _of_sends(name, [one for one in samples if one.kind == "send" and one.acks], window)
+    return _of_sends(name, answered_sends(samples), window)
+
+
+def answered_sends(samples: Iterable[Sample]) -> list[Sample]:
+    """The sends that somebody answers. One with acks=0 is told "ok" by its own client: it is evidence of nothing."""
+    return [one for one in samples if one.kind == "send" and one.acks]
+
+
+def _polls(samples: Iterable[Sample]) -> list[Sample]:
+    return [one for one in samples if one.kind == "poll"]
 
 
 def _of_sends(name: str, sends: Sequence[Sample], window: Window) -> tuple[float | None, str]:
@@ -178,9 +185,8 @@ def gaps(samples: Iterable[Sample], window: Window) -> list[Gap]:
     partition to which nobody sends is not unavailable.
     """
     by_partition: defaultdict[PartitionName, list[Sample]] = defaultdict(list)
-    for one in samples:
-        if one.kind == "send" and one.acks:
-            by_partition[one.topic, one.partition].append(one)
+    for one in answered_sends(samples):
+        by_partition[one.topic, one.partition].append(one)
     return [gap for name, sends in sorted(by_partition.items()) for gap in _gaps_of(name, sends, window)]
 
 
@@ -207,7 +213,7 @@ def activities(fault: FaultEvidence, evidence: Evidence) -> tuple[Activity, ...]
     """What clients did around a fault, in each partition that it was aimed at."""
     if fault.began_s is None:
         return ()
-    sends = [one for one in evidence.samples if one.kind == "send"]
+    sends = answered_sends(evidence.samples)
     written = {one.topic for one in sends}
     aimed = [name for name in fault.partitions if name[0] in written]
     if not aimed:

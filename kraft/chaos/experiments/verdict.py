@@ -15,7 +15,13 @@ from typing import Final, Literal
 from kraft.chaos.experiments.counts import counts_of_journal
 from kraft.chaos.experiments.document import Experiment, quantity
 from kraft.chaos.experiments.evidence import Evidence, FaultEvidence, PartitionName, partitions_of
-from kraft.chaos.experiments.measures import Measured, activities, counts_of_gaps, measured
+from kraft.chaos.experiments.measures import (
+    Measured,
+    activities,
+    answered_sends,
+    counts_of_gaps,
+    measured,
+)
 from kraft.chaos.experiments.vocabulary import PROBES
 
 Grade = Literal["held", "undecided", "violated"]
@@ -210,7 +216,7 @@ def _too_little_activity(case: _Case) -> Iterator[str]:
         if fault is None or fault.ended_s is None:
             continue
         aimed = case.experiment.method[step].target.partition
-        if aimed is not None and aimed not in partitions_of(case.evidence.samples):
+        if aimed is not None and aimed not in partitions_of(answered_sends(case.evidence.samples)):
             yield f"{_label(case, step)}: nobody wrote to {aimed[0]}-{aimed[1]}"
             continue
         for one in activities(fault, case.evidence):
@@ -247,7 +253,7 @@ def _not_read(case: _Case) -> Iterator[str]:
             yield f"no fresh client read {label} at the end"
         elif one.problem:
             yield f"{label} could not be read to its end: {one.problem}"
-        elif one.log_start > one.expired and not _may_expire(case, name[0]):
+        elif one.log_start > one.expired and not case.experiment.may_expire(name[0]):
             yield (
                 f"{label} begins at offset {one.log_start} at the end, though nothing of it expires: nobody could read"
                 " what was before"
@@ -257,15 +263,6 @@ def _not_read(case: _Case) -> Iterator[str]:
                 f"{label} was read from {one.began_at} to {one.read_to} at the end, and not from {one.log_start}"
                 f" to {one.log_end}"
             )
-
-
-def _may_expire(case: _Case, topic: str) -> bool:
-    """Whether the file has retention delete records of a topic; by default it does not within a run."""
-    configs = {**case.experiment.cluster.settings}
-    for one in case.experiment.cluster.topics:
-        if one.name == topic:
-            configs.update(one.configs)
-    return any("retention" in key for key in configs)
 
 
 def _not_compared(case: _Case) -> Iterator[str]:
@@ -297,7 +294,7 @@ def _unexplained_losses(case: _Case) -> Iterator[str]:
 
 
 def _too_many_unknown(case: _Case) -> Iterator[str]:
-    sends = [one for one in case.evidence.samples if one.kind == "send"]
+    sends = answered_sends(case.evidence.samples)
     unknown = sum(one.status == "info" for one in sends)
     most = case.experiment.minimums.unknown_at_most
     if sends and unknown > most * len(sends):

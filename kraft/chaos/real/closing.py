@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -45,26 +46,35 @@ class _Copy:
 def compare(
     data_dirs: Mapping[int, Path],
     replicas: Mapping[PartitionName, tuple[int, ...]],
-    ends: Mapping[PartitionName, int],
+    ranges: Mapping[PartitionName, tuple[int, int]],
+    expiring: Collection[str] = (),
 ) -> tuple[ReplicaComparison, ...]:
-    """The copies of partitions on these nodes' disks, batch by batch, below each partition's end. Segments may begin
-    anywhere."""
+    """The copies of partitions on these nodes' disks, batch by batch, within each partition's range: from its log
+    start to its end. Segments may begin anywhere. Replicas of `expiring` topics delete at times of their own, so that
+    they are compared from where all of them begin."""
     return tuple(
-        _compared(name, nodes, ends.get(name, -1), data_dirs) for name, nodes in sorted(replicas.items())
+        _compared(name, nodes, ranges.get(name), data_dirs, may_expire=name[0] in expiring)
+        for name, nodes in sorted(replicas.items())
     )
 
 
 def _compared(
-    name: PartitionName, nodes: tuple[int, ...], end: int, data_dirs: Mapping[int, Path]
+    name: PartitionName,
+    nodes: tuple[int, ...],
+    within: tuple[int, int] | None,
+    data_dirs: Mapping[int, Path],
+    *,
+    may_expire: bool,
 ) -> ReplicaComparison:
-    if end < 0:
+    if within is None:
         return ReplicaComparison(*name, nodes, (), -1, None, "nobody knows how far it is committed")
+    log_start, end = within
     folder = f"{name[0]}-{name[1]}"
     copies = {node: _copy(data_dirs[node] / folder, end) for node in nodes if node in data_dirs}
     damaged = {node: copy.damage for node, copy in copies.items() if copy.damage}
     caught_up = {node: copy for node, copy in copies.items() if copy.end >= end and node not in damaged}
     behind = [node for node in nodes if node not in caught_up and node not in damaged]
-    start = max((copy.start for copy in caught_up.values()), default=0)
+    start = max([log_start, *(copy.start for copy in caught_up.values() if may_expire)])
     contents = {
         node: tuple(one for one in copy.batches if one[1] > start) for node, copy in caught_up.items()
     }
@@ -112,14 +122,16 @@ def resent(
 
 
 def _differs_at(one: tuple[tuple[int, ...], ...], other: tuple[tuple[int, ...], ...]) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((min(left[0], right[0]) for left, right in pairs if left != right), -1)
+    pairs = zip_longest(one, other)
+    differing = ((left, right) for left, right in pairs if left != right)
+    return next((min(batch[0] for batch in pair if batch is not None) for pair in differing), -1)
 
 
 def _copy(folder: Path, end: int) -> _Copy:
-    """A replica's batches that begin below `end`."""
+    """A replica's batches that begin below `end`. No checksum covers a base offset: one that does not fit those around
+    it is damage."""
     batches: list[tuple[int, ...]] = []
-    disk = ReadOnlyDisk()
+    next_offset, disk = 0, ReadOnlyDisk()
     for path in sorted(folder.glob("*.log")):
         try:
             with closing(disk.open(str(path))) as file:
@@ -129,8 +141,15 @@ def _copy(folder: Path, end: int) -> _Copy:
                             tuple(batches), f"{folder.name}/{path.name}, byte {one.position}: {one.reason}"
                         )
                     header = one.header
+                    if header.base_offset < next_offset:
+                        return _Copy(
+                            tuple(batches),
+                            f"{folder.name}/{path.name}, byte {one.position}: offset {header.base_offset} is behind"
+                            f" {next_offset}",
+                        )
+                    next_offset = header.next_offset
                     if header.base_offset >= end:
-                        return _Copy(tuple(batches))
+                        continue
                     batches.append(
                         (
                             header.base_offset,

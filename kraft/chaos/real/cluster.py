@@ -32,6 +32,13 @@ from kraft.protocol.schema import Message
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest
 from kraft.protocol.schemas.cluster import DescribeTopicPartitionsRequest, TopicRequest
 from kraft.protocol.schemas.find_coordinator import CoordinatorType, FindCoordinatorRequest
+from kraft.protocol.schemas.offsets import (
+    DEBUGGING_REPLICA_ID,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from kraft.runtime.free_ports import free_port_range, free_ports, is_free
 from kraft.user_error import UserError
 
@@ -39,6 +46,7 @@ QUESTION_S: Final = 1.0
 POLL_S: Final = 0.05
 DESCRIBE_VERSION: Final = 0
 FIND_COORDINATOR_VERSION: Final = 4
+LIST_OFFSETS_VERSION: Final = 5
 NO_NODE: Final = -1
 CAP_SYS_ADMIN: Final = 21
 
@@ -295,6 +303,23 @@ class ChaosCluster:
         """By name. Raises NoAnswerError if no node tells."""
         return {topic.name: topic.topic_id for topic in self._topics(topics).topics}
 
+    def leader_end(self, topic: str, partition: int) -> int | None:
+        """Where the log of a partition's leader ends, which may be behind its high watermark; None if nobody tells."""
+        try:
+            view = self.view([topic]).partitions.get((topic, partition))
+            if view is None or view.leader == NO_NODE:
+                return None
+            wanted = ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)
+            request = ListOffsetsRequest(
+                replica_id=DEBUGGING_REPLICA_ID,
+                topics=[ListOffsetsTopic(name=topic, partitions=[wanted])],
+            )
+            answer = self._ask(view.leader, request, LIST_OFFSETS_VERSION)
+        except NoAnswerError:
+            return None
+        told = answer.topics[0].partitions[0]
+        return int(told.offset) if told.error_code == ErrorCode.NONE else None
+
     def _coordinators(self, kind: CoordinatorType, keys: Iterable[str]) -> dict[str, int]:
         found = {key: self.coordinator(kind, key) for key in keys}
         return {key: node for key, node in found.items() if node != NO_NODE}
@@ -314,14 +339,16 @@ class ChaosCluster:
             raise NoAnswerError("no node tells of its topics")
         return max(answers, key=epochs)
 
-    def _answers(self, request: Message, version: int) -> list[Any]:
-        ports = {node.id: node.client_port for node in self._spec.nodes}
+    def _ask(self, node_id: int, request: Message, version: int) -> Any:
+        """Past all faults of the network. Raises NoAnswerError."""
+        port = next(node.client_port for node in self._spec.nodes if node.id == node_id)
         asked_from = WATCHER_HOST if self.namespaces is None else self.namespaces.watcher
+        return ask(port, request, version, QUESTION_S, asked_from=asked_from, host=self.host(node_id))
 
+    def _answers(self, request: Message, version: int) -> list[Any]:
         def answer(node_id: int) -> Any:
             try:
-                host = self.host(node_id)
-                return ask(ports[node_id], request, version, QUESTION_S, asked_from=asked_from, host=host)
+                return self._ask(node_id, request, version)
             except NoAnswerError:
                 return None
 

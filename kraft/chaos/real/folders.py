@@ -25,6 +25,8 @@ from kraft.local_cluster.node_process import live_pid, process_stat
 from kraft.user_error import UserError
 
 RUN: Final = "run-"
+MAKING: Final = f".{RUN}"
+"""Of a folder that is being made: who makes it, by pid and start time, is in its name."""
 OWNER: Final = "pid"
 CLUSTER: Final = "cluster"
 HELPERS: Final = "helpers"
@@ -59,19 +61,27 @@ def run_folder(base: Path) -> Iterator[Path]:
 def _made(base: Path) -> Path:
     """A folder that never was there without its owner."""
     stat = process_stat(os.getpid())
-    name = f"{RUN}{secrets.token_hex(4)}"
-    making = base / f".{name}"
+    pid, start_time, token = os.getpid(), stat.start_time if stat else "0", secrets.token_hex(4)
+    making = base / f"{MAKING}{pid}-{start_time}-{token}"
     (making / HELPERS).mkdir(mode=0o700, parents=True)
-    (making / OWNER).write_text(f"{os.getpid()} {stat.start_time if stat else 0}\n")
-    return making.rename(base / name)
+    (making / OWNER).write_text(f"{pid} {start_time}\n")
+    return making.rename(base / f"{RUN}{token}")
 
 
 def clean_up(base: Path) -> list[str]:
     """Removes what runs left behind that live no more; returns their names."""
     left = [folder for folder in base.glob(f"{RUN}*") if live_pid(folder / OWNER) is None]
+    left += [folder for folder in base.glob(f"{MAKING}*") if not _is_being_made(folder)]
     for folder in left:
         remove(folder)
     return [folder.name for folder in left]
+
+
+def _is_being_made(folder: Path) -> bool:
+    """Whether the process that its name tells of lives: it will give it its name in a moment."""
+    pid, _, others = folder.name.removeprefix(MAKING).partition("-")
+    stat = process_stat(int(pid)) if pid.isdigit() else None
+    return stat is not None and not stat.is_gone and stat.start_time == others.partition("-")[0]
 
 
 def remove(folder: Path) -> None:

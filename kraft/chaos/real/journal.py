@@ -122,6 +122,18 @@ def _changed(known: MetadataChange, record: PartitionChange, at_s: float, offset
     )
 
 
+def has_change(journal: Journal, from_s: float, until_s: float) -> bool:
+    """Whether a partition got another leader or another ISR in this time, its first ones aside: without that no broker
+    has a reason to make a producer number its records anew."""
+    known: set[PartitionName] = set()
+    for one in journal.partitions:
+        name = one.topic, one.partition
+        if name in known and from_s <= one.at_s <= until_s:
+            return True
+        known.add(name)
+    return False
+
+
 @dataclass(frozen=True)
 class DiskLoss:
     """A fault that took records from a node's disk."""

@@ -38,6 +38,8 @@ CLIENTS: Final = 0
 CHUNK_BYTES: Final = 1 << 16
 WAITING_CHUNKS_MAX: Final = 64
 """Of one direction of one connection; behind them the sender waits."""
+PIECE_S: Final = 0.1
+"""A link of limited bandwidth carries pieces that take so long, and not all of a chunk at its end."""
 CALL_S: Final = 10.0
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER of a socket whose close is a reset."""
@@ -123,6 +125,8 @@ class _State:
     """By owner."""
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
     """Set unless it is stalled."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and replaced, when it becomes another."""
     traffic: Traffic = field(default_factory=Traffic)
     hurt_by: dict[object, int] = field(default_factory=dict)
     """By owner: how much of what was hurt is its fault's, as long as that lasts."""
@@ -139,6 +143,8 @@ class _State:
         else:
             self.faults[owner] = condition
         self.condition = combined(self.faults.values())
+        self.changed.set()
+        self.changed = asyncio.Event()
         if self.condition.passage is Passage.STALLED:
             self.is_open.clear()
         else:
@@ -379,22 +385,44 @@ class Relays:
             due_s, data = await waiting.get()
             if (early_s := due_s - loop.time()) > 0:
                 await asyncio.sleep(early_s)
-            if rate := state.condition.bytes_per_s:
-                state.hurt(lambda one: one.bytes_per_s)
-                await asyncio.sleep(len(data) / rate)
-            if not state.is_open.is_set():
-                state.hurt_as(Passage.STALLED)
-                await state.is_open.wait()
-            if state.condition.passage is Passage.HALF_OPEN:
-                state.hurt_as(Passage.HALF_OPEN)
-            elif data and writer.transport.is_closing():
-                raise ConnectionResetError("the side that it is for is gone")
-            elif data:
-                state.traffic.passed_bytes += len(data)
-                writer.write(data)
-                await writer.drain()
-            elif not writer.transport.is_closing():  # else the other way has ended with a reset
-                writer.write_eof()
+            left = memoryview(data)
+            while left:
+                rate = state.condition.bytes_per_s
+                piece = left[: max(1, int(rate * PIECE_S))] if rate else left
+                await self._carried(state, len(piece))
+                await self._hand_on(state, piece, writer)
+                left = left[len(piece) :]
+        await self._hand_on(state, b"", writer)
+
+    async def _carried(self, state: _State, left_bytes: float) -> None:
+        """Waits as long as the link needs for so many bytes; its bandwidth may change or be whole again meanwhile."""
+        loop = asyncio.get_running_loop()
+        if state.condition.bytes_per_s:
+            state.hurt(lambda one: one.bytes_per_s)
+        while left_bytes > 0 and (rate := state.condition.bytes_per_s):
+            began_s = loop.time()
+            try:
+                async with asyncio.timeout(left_bytes / rate):
+                    await state.changed.wait()
+            except TimeoutError:
+                return
+            left_bytes -= rate * (loop.time() - began_s)
+
+    async def _hand_on(self, state: _State, data: bytes | memoryview, writer: asyncio.StreamWriter) -> None:
+        """Bytes, or the end if there are none, to the other side, as the link's passage lets them."""
+        if not state.is_open.is_set():
+            state.hurt_as(Passage.STALLED)
+            await state.is_open.wait()
+        if state.condition.passage is Passage.HALF_OPEN:
+            state.hurt_as(Passage.HALF_OPEN)
+        elif data and writer.transport.is_closing():
+            raise ConnectionResetError("the side that it is for is gone")
+        elif data:
+            state.traffic.passed_bytes += len(data)
+            writer.write(data)
+            await writer.drain()
+        elif not writer.transport.is_closing():  # else the other way has ended with a reset
+            writer.write_eof()
 
     def _owner(self, writer: asyncio.StreamWriter) -> int | None:
         """The node whose process holds the other end of a connection."""

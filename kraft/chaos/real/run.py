@@ -17,8 +17,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -27,29 +27,25 @@ from typing import Final
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.chaos.checker import Report, check_history, check_transactions
-from kraft.chaos.checker.report import Anomaly as Found
 from kraft.chaos.experiments.counts import counts_of
 from kraft.chaos.experiments.document import NAMESPACES, Experiment
 from kraft.chaos.experiments.evidence import (
     Anomaly,
-    CommandEnd,
     Evidence,
     FaultEvidence,
-    FinalRead,
     Journal,
     PartitionName,
-    ReplicaComparison,
     samples_of,
 )
 from kraft.chaos.experiments.measures import abort_reason
 from kraft.chaos.experiments.targets import check_by_journal
-from kraft.chaos.history import History, Operation, OperationStatus, TopicKey, Value
+from kraft.chaos.history import History
 from kraft.chaos.real.closing import compare, defects, log_lines, resent
 from kraft.chaos.real.cluster import NO_NODE, ChaosCluster, Health, NotWholeError
 from kraft.chaos.real.faults import needs_disks, needs_doors, refusals
 from kraft.chaos.real.folders import CLUSTER, HELPERS, default_base, run_folder
-from kraft.chaos.real.journal import DiskLoss, is_explained, read_journal
+from kraft.chaos.real.journal import read_journal
+from kraft.chaos.real.judging import JOURNAL_SLACK_S, Findings, copies_of, judge_histories
 from kraft.chaos.real.method import Method
 from kraft.chaos.real.watch import ClusterWatch, StarvationWatch
 from kraft.chaos.real.workload.clients import Clients, crowd_topic, transactional_topics
@@ -70,7 +66,6 @@ BEGUN_S: Final = 20.0
 TICK_S: Final = 0.2
 ABANDON_S: Final = 30.0
 """So long a run that is interrupted waits for its faults to end; without nodes they take no time."""
-JOURNAL_SLACK_S: Final = 1.0
 DISK_BYTES: Final = 512 * 1024 * 1024
 """Of each node's own file system, where a fault needs one."""
 SETTINGS: Final[Mapping[str, str]] = {
@@ -82,9 +77,6 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 """Of nodes, unless a file says otherwise: quicker than a node comes, so that runs are short, and slow enough for a busy
 host, on which an election that nothing has caused would be another fault."""
-DISK_LOSSES: Final = frozenset(("wipe", "bit-rot", "truncate"))
-UNCLEAN: Final = "unclean.leader.election.enable"
-OPERATIONS_SHOWN: Final = 5
 NODE_ENDED, DEFECT = "node-ended", "defect"
 
 Say = Callable[[str], None]
@@ -127,19 +119,6 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@dataclass
-class _Findings:
-    """What was learnt when the workload was over."""
-
-    commands: tuple[CommandEnd, ...] = ()
-    final_reads: tuple[FinalRead, ...] | None = None
-    lost_commits: tuple[Found, ...] = ()
-    replicas: tuple[ReplicaComparison, ...] | None = None
-    resent: set[tuple[PartitionName, int]] = field(default_factory=set)
-    """Where a client's own second copy of a record stands."""
-    journal: Journal | None = None
 
 
 class _Run:
@@ -198,6 +177,8 @@ class _Run:
         self._clients = clients = Clients(
             self._experiment, self._cluster.bootstrap, recorder, self._seed, self._folder, helpers
         )
+        if any(one.kind == "slow-consumer" for one in self._experiment.workload):
+            self._say("a backlog is written")
         clients.prepare()
         self._watch = watch = ClusterWatch(self._cluster, recorder.now)
         self._method = method = Method(
@@ -215,7 +196,7 @@ class _Run:
         self._ended_s = recorder.now()
         found = self._close_books(recorder, clients, watch)
         recorder.finish()
-        return self._evidence(recorder, method, watch, found)
+        return self._evidence(recorder, clients, method, watch, found)
 
     # -- before
 
@@ -301,27 +282,36 @@ class _Run:
 
     # -- after
 
-    def _close_books(self, recorder: Recorder, clients: Clients, watch: ClusterWatch) -> _Findings:
+    def _close_books(self, recorder: Recorder, clients: Clients, watch: ClusterWatch) -> Findings:
         self._say("the workload has ended; a fresh client reads everything")
-        found = _Findings()
+        found = Findings()
         with contextlib.suppress(UserError):  # it is not healed, and the evidence says so
             self._cluster.restore()
         clients.join()
         found.commands = clients.commands()
         found.final_reads = read_finally(
-            self._cluster.bootstrap, recorder, transactional_topics(self._experiment), FINAL_S
+            self._cluster.bootstrap,
+            recorder,
+            transactional_topics(self._experiment),
+            self._cluster.leader_end,
+            FINAL_S,
         )
-        found.lost_commits = tuple(clients.lost_commits())
+        clients.ask_groups_finally()
         watch.stopping.set()
         watch.join()
         watch.look_for_bypasses()
         replicas = self._replicas()
         self._say("the nodes are stopped in order, and their replicas compared")
         self._cluster.local.stop_all()
-        data_dirs = {node: self._cluster.data_dir(node) for node in self._cluster.node_ids}
-        ends = {(one.topic, one.partition): one.log_end for one in found.final_reads or () if not one.problem}
-        found.replicas = None if replicas is None else compare(data_dirs, replicas, ends)
-        found.resent = resent(data_dirs, replicas or {}, _copies(recorder))
+        found.data_dirs = data_dirs = {node: self._cluster.data_dir(node) for node in self._cluster.node_ids}
+        ranges = {
+            (one.topic, one.partition): (one.log_start, one.log_end)
+            for one in found.final_reads or ()
+            if not one.problem
+        }
+        expiring = {topic for topic in self._topics if self._experiment.may_expire(topic)}
+        found.replicas = None if replicas is None else compare(data_dirs, replicas, ranges, expiring)
+        found.resent = resent(data_dirs, replicas or {}, copies_of(recorder))
         faults = self._method.evidence() if self._method is not None else ()
         wrong_clocks = {node for one in faults if one.name == "clock-offset" for node in one.nodes}
         found.journal = read_journal(
@@ -343,20 +333,12 @@ class _Run:
     # -- evidence
 
     def _evidence(
-        self, recorder: Recorder, method: Method, watch: ClusterWatch, found: _Findings
+        self, recorder: Recorder, clients: Clients, method: Method, watch: ClusterWatch, found: Findings
     ) -> Evidence:
         faults = tuple(_checked(one, self._experiment, found.journal) for one in method.evidence())
         history = recorder.history
-        excuse = _excuse(self._experiment, recorder, faults, found)
-        report = check_history(history, is_excused=excuse)
-        anomalies = list(_anomalies(report, history)) + [
-            Anomaly(one.oracle, one.text) for one in found.lost_commits
-        ]
-        excused = list(report.excused)
-        if recorder.transactions.transactions:
-            judged = check_transactions(recorder.transactions)
-            anomalies += [Anomaly(one.oracle, one.text) for one in judged.anomalies]
-            excused += judged.excused
+        judged = judge_histories(self._experiment, recorder, faults, found)
+        anomalies = list(judged.anomalies)
         texts = {node: self._cluster.log_text(node) for node in self._cluster.node_ids}
         anomalies += [Anomaly(DEFECT, text) for text in defects(texts.items())]
         anomalies += [
@@ -379,9 +361,14 @@ class _Run:
             readings=tuple(watch.readings),
             journal=found.journal,
             anomalies=tuple(anomalies),
-            excused=tuple(excused),
-            checker_undecided=_undecided(report, self._experiment),
-            counts=counts_of(history),
+            excused=judged.excused,
+            checker_undecided=judged.undecided,
+            counts={
+                **counts_of(history),
+                **judged.counts,
+                **clients.counts(),
+                "memory_mb": watch.memory_mb,
+            },
             final_reads=found.final_reads,
             replicas=found.replicas,
             starvation=self._starvation.result(),
@@ -400,98 +387,6 @@ def _checked(fault: FaultEvidence, experiment: Experiment, journal: Journal | No
     target = experiment.method[fault.step].target
     problem = check_by_journal(target, fault.nodes, fault.began_s, journal, JOURNAL_SLACK_S)
     return replace(fault, target_problem=problem)
-
-
-def _excuse(
-    experiment: Experiment, recorder: Recorder, faults: tuple[FaultEvidence, ...], found: _Findings
-) -> Callable[[TopicKey, int, Value], bool]:
-    """Whether faults of disks, or an unclean election that the topic allows, took a record from everybody who had it
-    (without a journal: never), or a copy is its client's own."""
-    journal = found.journal
-    losses = [
-        DiskLoss(fault.began_s, node, fault.partitions if fault.name != "wipe" else ())
-        for fault in faults
-        if fault.name in DISK_LOSSES and fault.began_s is not None
-        for node in fault.nodes
-    ]
-    allowing = {
-        topic.name
-        for topic in experiment.cluster.topics
-        if {**experiment.cluster.settings, **topic.configs}.get(UNCLEAN, "false") == "true"
-    }
-    names = {
-        recorder.key(topic, number): (topic, number)
-        for topic, count in recorder.partitions.items()
-        for number in range(count)
-    }
-
-    @cache
-    def written() -> dict[tuple[TopicKey, Value], float]:
-        return {
-            (one.key, value): one.completed_s if one.status is OperationStatus.OK else one.invoked_s
-            for one in recorder.history.operations
-            if one.key is not None
-            for value in one.values
-        }
-
-    def is_excused(key: TopicKey, offset: int, value: Value) -> bool:
-        name = names[key]
-        if (name, offset) in found.resent:
-            return True
-        at_s = written().get((key, value))
-        if at_s is None or journal is None:
-            return False
-        return is_explained(journal, losses, name, at_s, unclean_is_allowed=name[0] in allowing)
-
-    return is_excused
-
-
-def _copies(recorder: Recorder) -> dict[PartitionName, dict[Value, list[int]]]:
-    """The offsets of the values that the final read found at more than one."""
-    found: dict[PartitionName, dict[Value, list[int]]] = {}
-    for one in recorder.history.operations:
-        if one.final and one.key is not None:
-            values = found.setdefault((one.topic, one.key[1]), {})
-            for offset, value in one.records:
-                values.setdefault(value, []).append(offset)
-    doubled = {
-        name: {value: offsets for value, offsets in values.items() if len(offsets) > 1}
-        for name, values in found.items()
-    }
-    return {name: values for name, values in doubled.items() if values}
-
-
-def _anomalies(report: Report, history: History) -> Iterator[Anomaly]:
-    for one in report.anomalies:
-        shown = [history.operations[index] for index in one.operations[:OPERATIONS_SHOWN]]
-        at_s = min((operation.invoked_s for operation in shown), default=None)
-        yield Anomaly(one.oracle, one.text, tuple(map(_told, shown)), at_s)
-
-
-def _told(one: Operation) -> str:
-    """An operation in words."""
-    where = f"{one.topic}-{one.key[1]}" if one.key else one.topic
-    what = (
-        ", ".join(value.decode(errors="replace") for value in one.values[:2]) or f"{len(one.records)} records"
-    )
-    end = (
-        f"{one.status.value} at {one.completed_s:.3f} s"
-        if one.status is not OperationStatus.PENDING
-        else "without an end"
-    )
-    offset = f", offset {one.base_offset}" if one.base_offset >= 0 else ""
-    told = f"{one.process}: {one.kind.value} {where} {what} at {one.invoked_s:.3f} s: {end}{offset}"
-    return f"{told} {one.error}".rstrip()
-
-
-def _undecided(report: Report, experiment: Experiment) -> str:
-    """Why the history proves nothing. One without acks=all, by the file's own wish, has nothing that is judged."""
-    promises_nothing = not any(
-        one.kind in ("idempotent-producer", "transactional-producer", "command")
-        or (one.kind == "producer" and one.acks == -1)
-        for one in experiment.workload
-    )
-    return "" if promises_nothing and report.counts.get("records read") else report.undecided
 
 
 def _environment() -> Mapping[str, str]:

@@ -38,6 +38,8 @@ class ClusterWatch(threading.Thread):
         """Nodes that had no process though nobody is known to have ended it, and when that was seen first."""
         self.may_be_down: Callable[[], Collection[int]] = tuple
         """Who is struck now."""
+        self.memory_mb = 0
+        """The most that one node's process had of the host's memory."""
         self.problem = ""
         """Why it looks no more, though it should."""
 
@@ -71,6 +73,8 @@ class ClusterWatch(threading.Thread):
                 self.ended.setdefault(node, now_s)
         if len(self.readings) % BYPASSES_EVERY == 1:
             self.look_for_bypasses()
+            pids = map(self._cluster.local.pid, self._cluster.node_ids)
+            self.memory_mb = max([self.memory_mb, *(memory_mb(pid) for pid in pids if pid is not None)])
         return health
 
     def look_for_bypasses(self) -> None:
@@ -101,6 +105,15 @@ class StarvationWatch(threading.Thread):
     def result(self) -> Starvation:
         busy, total = (now - began for now, began in zip(cpu_times(), self._cpu_began, strict=True))
         return Starvation(1000 * self._lag_s_max, self._starved_s, min(1.0, busy / total) if total else None)
+
+
+def memory_mb(pid: int) -> int:
+    """What a process has of the host's memory, the page cache aside; 0 if it is gone."""
+    try:
+        resident_pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (FileNotFoundError, ProcessLookupError, IndexError):
+        return 0
+    return resident_pages * os.sysconf("SC_PAGE_SIZE") // 1_000_000
 
 
 def cpu_times() -> tuple[float, float]:

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from kraft.cli.chaos.campaign import OneRunFiles, play
+from kraft.cli.chaos.comparison import compare
 from kraft.cli.chaos.display import shrink_progress
 from kraft.cli.chaos.experiments import explain, list_experiments
 from kraft.cli.chaos.experiments import run as run_experiment
@@ -49,6 +50,7 @@ app = typer.Typer(help="Whole clusters under deterministic simulation: one seed 
 app.command()(quorum)
 app.command()(replay)
 app.command("run")(run_experiment)
+app.command()(compare)
 app.command("list")(list_experiments)
 app.command()(explain)
 

@@ -44,6 +44,12 @@ def run(
         str | None,
         typer.Option(metavar="5s", help="How long, instead of the file's duration.", show_default=False),
     ] = None,
+    backlog: Annotated[
+        str | None,
+        typer.Option(
+            metavar="50MB", help="Of a slow consumer, instead of the file's backlog.", show_default=False
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -58,11 +64,11 @@ def run(
 
     Exit code 0: as the file expects; 1: not; 2: wrong usage; 3: it could not be decided.
     """
-    from kraft.chaos.experiments.backends import backend_of, lasting, play_on
+    from kraft.chaos.experiments.backends import backend_of, lasting, play_on, with_backlog
     from kraft.chaos.experiments.report import write_report
     from kraft.chaos.experiments.report.summary import Run, document
     from kraft.chaos.experiments.shelf import find
-    from kraft.chaos.experiments.units import UnitError, seconds_of
+    from kraft.chaos.experiments.units import UnitError, bytes_of, seconds_of
     from kraft.chaos.experiments.verdict import judge
 
     experiment = find(name)
@@ -72,12 +78,18 @@ def run(
             experiment = lasting(experiment, seconds_of(duration))
         except UnitError as error:
             fail(f"--duration: {error}", EXIT_USAGE)
+    if backlog is not None:
+        try:
+            experiment = with_backlog(experiment, int(bytes_of(backlog)))
+        except UnitError as error:
+            fail(f"--backlog: {error}", EXIT_USAGE)
     folder = RUNS / f"{experiment.name}-{world}-{seed}" if out is None else out
-    _make(folder)
+    make_folder(folder)
     console.print(f"[dim]{experiment.name} on {world}, seed {seed}, {experiment.duration_s:g} s …[/dim]")
     with ends_like_ctrl_c():
-        evidence = play_on(world, experiment, seed, folder, _say)
+        evidence = play_on(world, experiment, seed, folder, say)
     options = ["--backend", world, "--seed", str(seed), *(["--duration", duration] if duration else [])]
+    options += ["--backlog", backlog] if backlog else []
     done = Run(
         experiment,
         evidence,
@@ -92,7 +104,7 @@ def run(
     raise typer.Exit(exit_code(done))
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     console.print(text, style="dim", markup=False)
 
 
@@ -279,7 +291,7 @@ def _expectation(experiment: Experiment) -> str:
     return "held" if expect.verdict == "held" else f"violated: {', '.join(sorted(expect.anomalies))}"
 
 
-def _make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -66,9 +66,9 @@ def buckets(evidence: Evidence) -> Buckets:
         if one.kind == "poll":
             read[number] += one.records / width_s
         elif one.status == "ok":
-            acknowledged[number] += one.records / width_s
-            if one.acks and one.ended_s is not None:
-                latencies[number].append(1000 * (one.ended_s - one.began_s))
+            if one.acks:  # else nobody has acknowledged it
+                acknowledged[number] += one.records / width_s
+                latencies[number].append(1000 * (at_s - one.began_s))
         else:
             (failed if one.status == "fail" else unknown)[number] += 1
     middles = [(number + 0.5) * width_s for number in range(count)]

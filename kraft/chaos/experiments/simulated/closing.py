@@ -14,6 +14,7 @@ from kraft.chaos.oracles.node_disks import NodeDisks
 from kraft.chaos.oracles.scan import sound_batches
 from kraft.chaos.oracles.shadow_log import Batch
 from kraft.chaos.run import Parts
+from partitions.errors import PartitionError
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import PartitionImage
 
@@ -26,7 +27,7 @@ def final_reads(parts: Parts) -> Iterator[FinalRead]:
             polls.setdefault((one.topic, one.key[1]), []).append(one)
     for name, state in _partitions(parts):
         mine = polls.get(name, [])
-        end = _high_watermark(parts.cluster, state.leader, name)
+        end = _log_end(parts.cluster, state.leader, name)
         if not mine:
             continue
         key = mine[0].key
@@ -97,6 +98,17 @@ def _high_watermark(cluster: SimulatedCluster, node_id: int, name: PartitionName
     if node is None or node.broker is None:
         return None
     return node.broker.replicas.high_watermarks().get(TopicPartition(*name))
+
+
+def _log_end(cluster: SimulatedCluster, node_id: int, name: PartitionName) -> int | None:
+    """Where the leader's log ends."""
+    node = cluster.nodes.get(node_id)
+    if node is None or node.broker is None:
+        return None
+    try:
+        return node.broker.replicas.partition(TopicPartition(*name)).log_end_offset
+    except PartitionError:
+        return None
 
 
 def _copy(

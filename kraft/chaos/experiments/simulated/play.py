@@ -92,7 +92,9 @@ def _workload(one: Workload, stream: int, client: int) -> WorkloadSpec:
         acks=one.acks,
         per_second=one.rate,
         group=one.group,
-        transactional_id=f"{one.transactional_id}-{client + 1}" if client else one.transactional_id,
+        transactional_id=f"{one.transactional_id}-{client + 1}"
+        if one.transactional_id and client
+        else one.transactional_id,
         crashes=False,
     )
 

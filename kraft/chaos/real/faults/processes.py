@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from kraft.chaos.real.faults.fault import HEAL_S, Aim, Proof, all_of, until
 from kraft.local_cluster.node_process import how_it_ended, process_stat
 from kraft.local_cluster.spec import node_config
+from kraft.runtime.read_only_disk import ReadOnlyDisk
 from kraft.storage import format_node
 from kraft.user_error import UserError
+from partitions.log.inspection.batches import SegmentReader
 from partitions.log.node_logs.meta_properties import META_PROPERTIES
 from partitions.records.header import HEADER_BYTES
 
@@ -238,10 +241,10 @@ class _Damaged(Down):
 
 
 class BitRot(_Damaged):
-    """A bit flips in the middle of a log file."""
+    """A bit flips in the middle of a log file, among a batch's records, which its checksum covers."""
 
     def damage(self, node: int, file: Path) -> Proof:
-        position = file.stat().st_size // 2
+        position = _records_at(file, file.stat().st_size // 2)
         with file.open("r+b") as opened:
             opened.seek(position)
             (before,) = opened.read(1)
@@ -252,6 +255,13 @@ class BitRot(_Damaged):
             (after,) = opened.read(1)
         where = f"{file.parent.name}/{file.name}, byte {position}"
         return Proof(after == before ^ 1, f"node {node}: {where} was {before:#04x} and is {after:#04x}")
+
+
+def _records_at(file: Path, place: int) -> int:
+    """Where the records begin of the batch that holds a place of the file."""
+    with closing(ReadOnlyDisk().open(str(file))) as opened:
+        batches = [one.position for one in SegmentReader(opened).batches() if one.position <= place]
+    return max(batches, default=0) + HEADER_BYTES
 
 
 class Truncate(_Damaged):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kraft.chaos.checker.report import Anomaly as Found
 from kraft.chaos.experiments.document import Experiment, Workload
 from kraft.chaos.experiments.evidence import CommandEnd
 from kraft.chaos.history import OperationKind, OperationStatus
@@ -18,13 +18,12 @@ from kraft.chaos.real.workload.consumers import (
     UNCOMMITTED,
     AssignedConsumer,
     GroupMember,
-    committed_offsets,
+    ask_finally,
 )
 from kraft.chaos.real.workload.crowds import ConnectionStorm, SlowConsumer
 from kraft.chaos.real.workload.producers import RecordProducer, TransactionalProducer
 from kraft.chaos.real.workload.recorder import Recorder
 
-LOST_COMMIT: Final = "lost-commit"
 COMMITTED_S: Final = 10.0
 
 
@@ -89,10 +88,18 @@ class Clients:
                 yield SlowConsumer(name, bootstrap, recorder, spec, crowd_topic(spec.topic))
 
     def prepare(self) -> None:
-        """What must be there before the workload begins: backlogs. Raises RuntimeError."""
+        """What must be there before the workload begins: backlogs. Raises UserError."""
         for client in self._threads:
             if isinstance(client, SlowConsumer):
                 client.prepare()
+
+    def counts(self) -> dict[str, int]:
+        """What those did who are a burden and no witnesses."""
+        counts: Counter[str] = Counter()
+        for client in self._threads:
+            if isinstance(client, ConnectionStorm | SlowConsumer):
+                counts.update(client.counts())
+        return dict(counts)
 
     def start(self, seconds: float) -> None:
         """They go on for about so long."""
@@ -113,7 +120,7 @@ class Clients:
         done = {
             (one.topic, one.key[1])
             for one in operations
-            if one.key and one.kind is OperationKind.SEND and one.status is OperationStatus.OK
+            if one.key and one.acks and one.kind is OperationKind.SEND and one.status is OperationStatus.OK
         }
         return written <= done
 
@@ -136,31 +143,14 @@ class Clients:
         """Waits for them, and reads their histories."""
         return tuple(command.end(self._recorder) for command in self._commands)
 
-    def lost_commits(self) -> list[Found]:
-        """What groups have committed must be no older than any commit that was acknowledged: every member begins at
-        what was committed last. Asked when all has healed."""
-        groups = {(one.group, one.topic) for one in self._experiment.workload if one.kind == "group"}
-        found = []
-        for group, topic in sorted(groups):
+    def ask_groups_finally(self) -> None:
+        """A fresh client asks what each group has committed, when all has healed: it must be no older than any commit
+        that was ever told. An answer that does not come is a problem of the run."""
+        for group, topic in sorted(
+            {(one.group, one.topic) for one in self._experiment.workload if one.group}
+        ):
             names = [(topic, number) for number in range(self._recorder.partitions[topic])]
-            stands = committed_offsets(self._bootstrap, group, names, COMMITTED_S)
-            for name in names:
-                told = [
-                    one
-                    for one in self._recorder.commits
-                    if (one.group, one.topic, one.partition) == (group, *name)
-                ]
-                newest = max(told, key=lambda one: one.offset, default=None)
-                if newest is None:
-                    continue
-                if name not in stands:
-                    self._recorder.problem(
-                        f"nobody tells what group {group} has committed in {name[0]}-{name[1]}"
-                    )
-                elif stands[name] < newest.offset:
-                    text = (
-                        f"group {group}: {name[0]}-{name[1]} stands at {stands[name]}, and {newest.process} was told"
-                        f" at {newest.at_s:.3f} s that {newest.offset} is committed"
-                    )
-                    found.append(Found(LOST_COMMIT, text, ()))
-        return found
+            for name in ask_finally(self._bootstrap, self._recorder, group, names, COMMITTED_S):
+                self._recorder.problem(
+                    f"nobody tells what group {group} has committed in {name[0]}-{name[1]}"
+                )

@@ -102,6 +102,17 @@ class RecordProducer(Client):
                 "error_cb": lambda error: fatal.append(error.str()) if error.fatal() else None,
             }
         )
+        try:
+            self._produce(producer, fatal)
+            producer.flush(END_S)
+        except KafkaException as error:  # librdkafka tells what ends it by any of its calls
+            if not error_of(error).fatal():
+                raise
+        for end in (producer.purge, lambda: producer.flush(1.0)):
+            with contextlib.suppress(KafkaException):  # it tells once more what has ended it
+                end()
+
+    def _produce(self, producer: Producer, fatal: list[str]) -> None:
         process = f"{self.name}.{self._lives}"
         pause_s, due_s = 1.0 / self._spec.rate, time.monotonic()
         while not self.stopping.is_set() and not fatal:
@@ -109,10 +120,6 @@ class RecordProducer(Client):
             if time.monotonic() >= due_s and self._outcomes.outstanding < OUTSTANDING_MAX:
                 due_s = max(due_s + pause_s, time.monotonic() - 1.0)
                 self._send(producer, process)
-        producer.flush(END_S)
-        with contextlib.suppress(KafkaException):  # it tells once more what has ended it
-            producer.purge()
-        producer.flush(1.0)
 
     def _send(self, producer: Producer, process: str) -> None:
         topic, spec = self._spec.topic, self._spec

@@ -11,10 +11,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from kraft.chaos.experiments.evidence import Sample
+from kraft.chaos.group_history import NO_EPOCH, GroupAction, GroupHistory, GroupOperation, Sender
 from kraft.chaos.history import History, Operation, OperationKind, OperationStatus, TopicKey
 from kraft.chaos.transaction_history import NOT_ASKED, Transaction, TransactionHistory, Write
 
@@ -37,18 +38,6 @@ def recorded_value(value: bytes | None) -> bytes:
     return head if is_whole and filling == FILLING * len(filling) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """An acknowledged commit of a group's offset."""
-
-    group: str
-    process: str
-    topic: str
-    partition: int
-    offset: int
-    at_s: float
-
-
 class Recorder:
     """The histories of one run."""
 
@@ -59,7 +48,9 @@ class Recorder:
         self.partitions = dict(partitions)
         self.problems: list[str] = []
         """What ended a client that should have gone on, in words."""
-        self.commits: list[Commit] = []
+        self.groups = GroupHistory()
+        self.asked_s: dict[int, float] = {}
+        """By the place of a question in the history of groups: when it was asked."""
         self.transaction_samples: list[Sample] = []
         self._topic_ids = dict(topic_ids)
         self._lock = threading.Lock()
@@ -90,6 +81,7 @@ class Recorder:
             transaction.begun_s -= origin_s
             if transaction.commit_asked_s != NOT_ASKED:
                 transaction.commit_asked_s -= origin_s
+        self.asked_s = {place: at_s - origin_s for place, at_s in self.asked_s.items()}
         polls = self.transactions.polls
         polls[:] = [replace(poll, at_s=poll.at_s - origin_s) for poll in polls]
         self.transaction_samples = [
@@ -218,7 +210,32 @@ class Recorder:
 
     # -- groups
 
-    def committed(self, commit: Commit) -> None:
-        """A member's commit was acknowledged."""
+    def asked(
+        self,
+        action: GroupAction,
+        sender: Sender,
+        name: tuple[str, int] | None = None,
+        *,
+        offset: int = -1,
+        tag: str = "",
+    ) -> GroupOperation:
+        """A member asks something of its coordinator. Which leader epoch that is of is found out afterwards."""
+        key = None if name is None else self.key(*name)
         with self._lock:
-            self.commits.append(commit)
+            operation = self.groups.ask(action, sender, NO_EPOCH, key=key, offset=offset, tag=tag)
+            self.asked_s[operation.asked] = self.clock()
+            return operation
+
+    def answered(
+        self,
+        operation: GroupOperation,
+        status: OperationStatus,
+        *,
+        offset: int | None = None,
+        tag: str | None = None,
+        owned: Sequence[TopicKey] = (),
+        error: str = "",
+    ) -> None:
+        """It was answered, or never will be."""
+        with self._lock:
+            self.groups.answer(operation, status, offset=offset, tag=tag, owned=owned, error=error)

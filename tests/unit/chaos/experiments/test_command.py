@@ -83,6 +83,9 @@ def test_a_promise_that_is_not_met_is_undecided(tmp_path, capsys):
         (["leader-kill", "--backend", "moon"], "not on moon"),
         (["leader-kill", "--duration", "5"], "is not a duration like 5s"),
         (["leader-kill", "--duration", "5s"], "when the last fault of leader-kill has ended"),
+        (["leader-kill", "--backlog", "5MB"], "leader-kill has none"),
+        (["slow-client-backlog", "--backlog", "5"], "is not a size like 10MB"),
+        (["slow-client-backlog", "--backlog", "0MB"], "at least 1 byte"),
         (["leader-kill", "--out", "/proc/1/nowhere"], "name another with --out"),
     ],
 )

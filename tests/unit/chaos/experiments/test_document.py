@@ -40,6 +40,12 @@ def test_a_file_becomes_values():
     assert lesson(found) == "What it teaches, at length."
 
 
+def test_sizes_are_whole_bytes():
+    slow = "- {kind: slow-consumer, topic: orders, backlog: 2.5MB, bandwidth: 1MB/s}"
+    found = experiment(("[sim, real]", "[real]"), ("- {kind: consumer, topic: orders}", slow))
+    assert repr(found.workload[1].backlog_bytes) == "2500000"
+
+
 def test_words_of_yaml_are_taken_as_the_node_takes_them():
     found = experiment(("min.insync.replicas: 2", "unclean.leader.election.enable: on"))
     assert found.cluster.topics[0].configs == {"unclean.leader.election.enable": "true"}

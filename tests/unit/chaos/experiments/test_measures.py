@@ -58,6 +58,8 @@ def test_probes_measure_their_window():
     polls = [Sample("poll", "c", "orders", 0, -1, 5.0, 5.1, "ok", 30)]
     window = Window(0.0, 10.0)
     assert measure("acknowledged", samples, (), window) == (10.0, "")
+    unanswered = (*samples, *(replace(one, acks=0) for one in samples))
+    assert measure("acknowledged", unanswered, (), window) == (10.0, "")
     assert measure("read", [*samples, *polls], (), window) == (3.0, "")
     assert measure("errors", samples, (), Window(20.0, 30.0)) == (0.5, "")
     assert measure("latency-p50", samples, (), window)[0] == pytest.approx(0.02)

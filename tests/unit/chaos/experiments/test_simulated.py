@@ -33,7 +33,7 @@ METHOD: Final = (
     "{fault: power-loss, target: random node, at: 8s, for: 1s}",
     "{fault: failing-disk, target: follower of orders-0, at: 10s, for: 1s}",
 )
-"""The faults that no experiment of the library has."""
+"""Faults in short forms, which overlap."""
 
 
 def played(one: Experiment, seed: int = 1) -> Evidence:
@@ -91,6 +91,18 @@ def test_what_the_simulator_does_not_take_is_told_before_it_begins():
         scenario_of(mixed, 1)
     with pytest.raises(UserError, match="the properties are not a node's"):
         scenario_of(experiment(("broker.session.timeout.ms: 3000", "broker.session.timeout.ms: soon")), 1)
+
+
+def test_only_clients_that_have_a_transactional_id_get_one_each():
+    both = experiment(
+        (
+            "- {kind: consumer, topic: orders}",
+            "- {kind: group, topic: orders, group: g, clients: 2}\n"
+            "  - {kind: transactional-producer, topic: others, transactional-id: x, clients: 2}",
+        ),
+        ("topics:\n", "topics:\n    others: {partitions: 1, replicas: 3}\n"),
+    )
+    assert [one.transactional_id for one in scenario_of(both, 1).workloads] == ["", "", "", "x", "x-2"]
 
 
 def test_the_library_says_what_it_teaches_in_few_lines():

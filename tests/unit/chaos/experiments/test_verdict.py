@@ -69,6 +69,11 @@ PLANTED: list[tuple[str, dict[str, object], str]] = [
         "0 acknowledged operations after it",
     ),
     (
+        "activity",
+        {"samples": (*(s for s in SAMPLES if s.began_s < 12), *(send(13 + n, acks=0) for n in range(9)))},
+        "0 acknowledged operations after it",
+    ),
+    (
         "target",
         {"faults": (replace(FAULT, target_problem="node 3 led"),)},
         "did not strike its target: node 3 led",
@@ -221,6 +226,17 @@ def test_a_fault_is_not_judged_by_partitions_that_it_was_not_aimed_at():
     found = [one for one in judge(by_node, evidence(faults=(both,))).reasons if one.rule == "activity"]
     assert found
     assert all("orders-1 had 0 " in one.text for one in found)
+
+
+def test_nobody_was_answered_by_sends_with_acks_0():
+    quiet = tuple(replace(one, acks=0) for one in SAMPLES)
+    found = [
+        one.text for one in judge(experiment(), evidence(samples=quiet)).reasons if one.rule == "activity"
+    ]
+    assert found == ["step 1 (kill of leader of orders-0): nobody wrote to orders-0"]
+    unsure = (*quiet, *(send(20 + n / 100, status="info") for n in range(9)))
+    rules = {one.rule for one in judge(experiment(), evidence(samples=unsure)).reasons}
+    assert "unknown-outcomes" in rules
 
 
 def test_unclean_elections_are_counted_from_the_journal():

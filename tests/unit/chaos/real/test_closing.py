@@ -34,13 +34,13 @@ A, B, C = batch(0, b"a"), batch(1, b"b"), batch(2, b"c")
 
 def test_equal_copies_are_equal_wherever_their_segments_begin(tmp_path: Path) -> None:
     dirs = folders(tmp_path, node_1=[A + B + C], node_2=[A, B])
-    (found,) = compare(dirs, {NAME: (1, 2)}, {NAME: 2})
+    (found,) = compare(dirs, {NAME: (1, 2)}, {NAME: (0, 2)})
     assert (found.equal, found.compared, found.problem) == (True, (1, 2), "")
 
 
 def test_a_difference_is_found_and_placed(tmp_path: Path) -> None:
     dirs = folders(tmp_path, node_1=[A + B], node_2=[A + batch(1, b"x")], node_3=[A + batch(1, b"b", 1)])
-    (found,) = compare(dirs, {NAME: (1, 2, 3)}, {NAME: 2})
+    (found,) = compare(dirs, {NAME: (1, 2, 3)}, {NAME: (0, 2)})
     assert found.equal is False
     assert found.problem == (
         "node 2 and node 1 differ in orders-0 from offset 1 on; node 3 and node 1 differ in orders-0 from offset 1 on"
@@ -51,10 +51,44 @@ def test_what_is_behind_or_damaged_is_not_compared(tmp_path: Path) -> None:
     torn = bytearray(A + B)
     torn[len(A) + 62] ^= 1
     dirs = folders(tmp_path, node_1=[A + B], node_2=[A], node_3=[bytes(torn)])
-    (found,) = compare(dirs, {NAME: (1, 2, 3, 4)}, {NAME: 2})
+    (found,) = compare(dirs, {NAME: (1, 2, 3, 4)}, {NAME: (0, 2)})
     assert (found.equal, found.compared) == (True, (1,))
     assert "node 2 has orders-0 up to 1 of 2" in found.problem
     assert f"node 3: orders-0/00000000000000000000.log, byte {len(A)}" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("expiring", "equal", "problem"),
+    [((), False, "node 2 and node 1 differ in orders-0 from offset 0 on"), (("orders",), True, "")],
+)
+def test_a_replica_that_lacks_the_beginning_differs_unless_records_expire(
+    tmp_path: Path, expiring: tuple[str, ...], equal: bool, problem: str
+) -> None:
+    dirs = folders(tmp_path, node_1=[A + B + C], node_2=[B + C])
+    (found,) = compare(dirs, {NAME: (1, 2)}, {NAME: (0, 3)}, expiring)
+    assert (found.equal, found.problem) == (equal, problem)
+
+
+def test_a_replica_that_is_longer_than_the_others_differs(tmp_path: Path) -> None:
+    """One batch of two copies is missing in the middle of one of them, and nobody's is behind."""
+    dirs = folders(tmp_path, node_1=[A + B + C], node_2=[A + C])
+    (found,) = compare(dirs, {NAME: (1, 2)}, {NAME: (0, 3)})
+    assert (found.equal, found.problem) == (False, "node 2 and node 1 differ in orders-0 from offset 1 on")
+
+
+def test_what_is_before_the_log_start_is_not_compared(tmp_path: Path) -> None:
+    dirs = folders(tmp_path, node_1=[A + B + C], node_2=[B + C])
+    (found,) = compare(dirs, {NAME: (1, 2)}, {NAME: (1, 3)})
+    assert (found.equal, found.problem) == (True, "")
+
+
+def test_an_offset_that_does_not_fit_is_damage(tmp_path: Path) -> None:
+    """No checksum covers it."""
+    rotted = batch(1 << 40, b"b")
+    dirs = folders(tmp_path, node_1=[A + B + C], node_2=[A + rotted + C])
+    (found,) = compare(dirs, {NAME: (1, 2)}, {NAME: (0, 3)})
+    assert (found.equal, found.compared) == (True, (1,))
+    assert f"byte {len(A + rotted)}: offset 2 is behind {(1 << 40) + 1}" in found.problem
 
 
 def test_without_an_end_nothing_can_be_told(tmp_path: Path) -> None:
@@ -63,7 +97,7 @@ def test_without_an_end_nothing_can_be_told(tmp_path: Path) -> None:
 
 
 def test_empty_copies_are_equal(tmp_path: Path) -> None:
-    (found,) = compare(folders(tmp_path, node_1=[b""], node_2=[]), {NAME: (1, 2)}, {NAME: 0})
+    (found,) = compare(folders(tmp_path, node_1=[b""], node_2=[]), {NAME: (1, 2)}, {NAME: (0, 0)})
     assert (found.equal, found.compared) == (True, (1, 2))
 
 

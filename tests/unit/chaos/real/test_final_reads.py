@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kraft.chaos.experiments.document import load
-from kraft.chaos.real.workload import clients as clients_module
+from kraft.chaos.history import OperationStatus
 from kraft.chaos.real.workload import consumers
 from kraft.chaos.real.workload.clients import Clients
-from kraft.chaos.real.workload.recorder import Commit, Recorder
+from kraft.chaos.real.workload.recorder import Recorder
 from tests.unit.chaos.experiments.planted import TEXT
 
 END = 3
 
 
 class EndOfPartition:
-    """The message at a partition's end."""
+    """The message at a partition's high watermark."""
 
     def error(self) -> KafkaError:
         return KafkaError(KafkaError._PARTITION_EOF)
@@ -73,28 +72,50 @@ def test_what_is_committed_is_read_to_its_end_too(
 ) -> None:
     monkeypatch.setattr(consumers, "Consumer", Log)
     monkeypatch.setattr(Log, "hangs", hangs)
-    (read,) = consumers.read_finally("unused", recorder, transactional, timeout_s=0.2)
+    (read,) = consumers.read_finally("unused", recorder, transactional, lambda *_: END, timeout_s=0.2)
     assert (read.log_end, read.read_to, read.problem) == (END, END, problem)
 
 
 @pytest.mark.parametrize(
-    ("stands", "lost", "problems"),
-    [({("orders", 0): 9}, 0, 0), ({("orders", 0): 8}, 1, 0), ({}, 0, 1)],
-    ids=["as told", "older", "nobody answers"],
+    ("leader_end", "problem"),
+    [(END + 2, "the read stands at offset 3 of 5"), (None, "its ends could not be asked for")],
+    ids=["behind the high watermark", "told by nobody"],
 )
+def test_the_read_goes_to_where_the_leader_s_log_ends(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, leader_end: int | None, problem: str
+) -> None:
+    monkeypatch.setattr(consumers, "Consumer", Log)
+    (read,) = consumers.read_finally("unused", recorder, (), lambda *_: leader_end, timeout_s=0.2)
+    assert read.problem == problem
+
+
+class Coordinator:
+    """A consumer whose coordinator tells one offset of one partition, or does not answer."""
+
+    answers = True
+
+    def __init__(self, _settings: dict[str, Any]) -> None:
+        """It needs none."""
+
+    def committed(self, partitions: list[TopicPartition], _timeout_s: float) -> list[TopicPartition]:
+        if not self.answers:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return [TopicPartition(one.topic, one.partition, 7, "member:3") for one in partitions]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize("answers", [True, False])
 def test_a_group_whose_commits_nobody_tells_is_a_problem_of_the_run(
-    recorder: Recorder,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    stands: dict[tuple[str, int], int],
-    lost: int,
-    problems: int,
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: bool
 ) -> None:
     experiment = load(TEXT.replace("kind: consumer, topic: orders", "kind: group, topic: orders, group: g"))
-    monkeypatch.setattr(clients_module, "committed_offsets", lambda *_: stands)
-    clients = Clients(experiment, "unused", recorder, 1, tmp_path, tmp_path)
-    first = Commit("g", "member", "orders", 0, 5, 1.0)
-    for commit in (first, replace(first, offset=9)):
-        recorder.committed(commit)
-    assert len(clients.lost_commits()) == lost
-    assert len(recorder.problems) == problems
+    monkeypatch.setattr(consumers, "Consumer", Coordinator)
+    monkeypatch.setattr(Coordinator, "answers", answers)
+    Clients(experiment, "unused", recorder, 1, tmp_path, tmp_path).ask_groups_finally()
+    (fetch,) = recorder.groups.operations
+    told = (OperationStatus.OK, 7, "member:3") if answers else (OperationStatus.INFO, -1, "")
+    assert (fetch.status, fetch.offset, fetch.tag) == told
+    problem = "nobody tells what group g has committed in orders-0"
+    assert recorder.problems == ([] if answers else [problem])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kraft.chaos.real.faults.hosts import start_helper
-from kraft.chaos.real.folders import HELPERS, HISTORY_VARIABLE, OWNER, clean_up, run_folder
+from kraft.chaos.real.folders import HELPERS, HISTORY_VARIABLE, MAKING, OWNER, clean_up, run_folder
 from kraft.local_cluster.node_process import process_stat
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -61,6 +61,23 @@ def test_a_recycled_pid_is_not_the_run(tmp_path: Path) -> None:
     (left / OWNER).write_text(f"{os.getpid()} {int(stat.start_time) + 1}\n")
     assert clean_up(tmp_path) == ["run-old"]
     assert not left.exists()
+
+
+def test_a_folder_that_was_never_finished_is_removed_and_one_that_is_being_made_is_not(
+    tmp_path: Path,
+) -> None:
+    stat = process_stat(os.getpid())
+    assert stat is not None
+    mine = tmp_path / f"{MAKING}{os.getpid()}-{stat.start_time}-abcd"
+    left = [
+        tmp_path / f"{MAKING}{os.getpid()}-{int(stat.start_time) + 1}-abcd",
+        tmp_path / f"{MAKING}999999999-1-abcd",
+        tmp_path / f"{MAKING}abcd",
+    ]
+    for folder in (mine, *left):
+        (folder / HELPERS).mkdir(parents=True)
+    assert sorted(clean_up(tmp_path)) == sorted(folder.name for folder in left)
+    assert list(tmp_path.iterdir()) == [mine]
 
 
 def test_a_program_s_children_are_ended_though_it_has_gone_itself(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kraft.chaos.experiments.evidence import Journal, MetadataChange
-from kraft.chaos.real.journal import DiskLoss, is_explained, read_journal
+from kraft.chaos.real.journal import DiskLoss, has_change, is_explained, read_journal
 from tests.support.metadata_files import FOLDER, story, write_segment
 
 NAME = ("orders", 0)
@@ -84,3 +84,12 @@ def test_an_unclean_election_is_an_excuse_where_the_topic_allows_it(allowed: boo
 def test_an_excuse_needs_that_everybody_who_had_it_lost_it(case: str) -> None:
     changes, losses, explained = CASES[case]
     assert is_explained(Journal(tuple(changes)), losses, NAME, ACKED_S) is explained
+
+
+@pytest.mark.parametrize(
+    ("from_s", "until_s", "has"),
+    [(-1.0, 2.9, False), (2.5, 3.5, True), (3.1, 9.0, False), (2.0, float("inf"), True)],
+)
+def test_the_making_of_a_partition_is_no_change(from_s: float, until_s: float, has: bool) -> None:
+    journal = Journal((ALL, replace(ALL, partition=1, at_s=0.5), change(3.0, (1, 2))))
+    assert has_change(journal, from_s, until_s) is has

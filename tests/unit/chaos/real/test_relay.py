@@ -171,6 +171,20 @@ def test_latency_and_bandwidth_are_lower_bounds(client: socket.socket, relays: R
     assert relays.traffic([THERE]).hurt >= 2
 
 
+def test_a_link_carries_what_its_bandwidth_allows_and_the_rest_at_once_when_it_is_whole(
+    client: socket.socket, relays: Relays
+) -> None:
+    """At one byte a second 30 kB would take hours."""
+    relays.impose(Condition(bytes_per_s=1.0), [THERE])
+    client.sendall(b"x" * 30_000)
+    assert client.recv(1) == b"x"
+    assert relays.traffic([THERE]).passed_bytes < 30_000
+    relays.lift([THERE])
+    received = 1
+    while received < 30_000:
+        received += len(client.recv(1 << 16))
+
+
 def test_a_fault_that_ends_leaves_another_one_on_the_same_link(client: socket.socket, relays: Relays) -> None:
     """Two cuts and a delay overlap: bytes pass when the last cut is over, and late as long as the delay lasts."""
     assert asked(client, b"before") == b"before"
