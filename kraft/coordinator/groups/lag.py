@@ -25,7 +25,7 @@ from kraft.coordinator.groups.context import GroupType
 from kraft.coordinator.groups.offset_records import Place
 from kraft.coordinator.groups.shard import GroupShard
 from partitions.records.batch import CorruptBatchError, iter_batches
-from partitions.records.header import NO_TIMESTAMP, BatchHeader, Buffer
+from partitions.records.header import NO_TIMESTAMP, Buffer
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
