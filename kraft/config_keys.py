@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Final
 
 from kraft.listeners import split_host_port
+from kraft.security.quotas.connection_quotas import canonical_ip
 from partitions.log.config_values import number, whole_number
 from partitions.replica_selector import LEADER_SELECTOR, SELECTORS
 
@@ -96,6 +98,18 @@ def _subset_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
         return chosen
 
     return parse
+
+
+def _connections_by_ip(text: str) -> Mapping[str, int]:
+    """ADDRESS:COUNT pairs; an IPv6 address may have brackets."""
+    counts = {}
+    for pair in _list(text):
+        address, _, count = pair.rpartition(":")
+        try:
+            counts[canonical_ip(str(ip_address(address.strip("[]"))))] = _integer(0)(count)
+        except ValueError as error:
+            raise ValueError(f"{pair!r} is not ADDRESS:COUNT, such as 10.0.0.1:100") from error
+    return counts
 
 
 _protocols = _subset_of("classic", "consumer")
@@ -214,6 +228,13 @@ _KEYS: Final = (
         "Over how many windows a throttled replication is measured.",
     ),
     ConfigKey("replication.quota.window.size.seconds", "int", "1", _integer(1), "How long each of them is."),
+    ConfigKey("quota.window.num", "int", "11", _integer(1), "Over how many windows clients' quotas are measured."),
+    ConfigKey("quota.window.size.seconds", "int", "1", _integer(1), "How long each of them is."),
+    ConfigKey(
+        "controller.quota.window.num", "int", "11", _integer(1),
+        "For how many windows' worth of partitions a client may create and delete at once.",
+    ),
+    ConfigKey("controller.quota.window.size.seconds", "int", "1", _integer(1), "How long each of them is."),
     ConfigKey("broker.heartbeat.interval.ms", "int", "2000", _integer(1), "How often a broker tells that it lives."),
     ConfigKey(
         "broker.session.timeout.ms", "int", "9000", _integer(1), "Silence after which the controller fences a broker."
@@ -235,7 +256,17 @@ _KEYS: Final = (
         "max.connections", "int", str(INT_MAX), _integer(0),
         "Connections of one listener. By default as many as leave the descriptors that the disk needs.",
     ),
-    ConfigKey("max.connections.per.ip", "int", str(INT_MAX), _integer(0), "Connections from one address."),
+    ConfigKey(
+        "max.connections.per.ip", "int", str(INT_MAX), _integer(0), "Connections of one listener from one address."
+    ),
+    ConfigKey(
+        "max.connections.per.ip.overrides", "list", "", _connections_by_ip,
+        "The same for addresses that differ: ADDRESS:COUNT, comma-separated.",
+    ),
+    ConfigKey(
+        "max.connection.creation.rate", "int", str(INT_MAX), _integer(1),
+        "New connections a second, of all listeners together; those beyond it are read a little later.",
+    ),
     ConfigKey("connections.max.idle.ms", "long", "600000", _integer(-1, LONG_MAX), "When a silent one is closed."),
     ConfigKey(
         "replica.high.watermark.checkpoint.interval.ms", "long", "5000", _integer(1, LONG_MAX),

@@ -23,6 +23,8 @@ from kraft.environment import Environment
 from kraft.group_configs import DynamicGroupConfigs
 from kraft.http.server import HttpServer
 from kraft.listeners import WILDCARD_HOSTS, Endpoint
+from kraft.security.quotas.mutation_quotas import TokenBuckets
+from kraft.security.quotas.rates import Windows
 from partitions.disk import DirLock, Disk
 from partitions.log.errors import DataDirectoryError, LogError
 from partitions.log.node_logs.data_directory import LOCK_FILE
@@ -333,6 +335,12 @@ class Node:
                 BROKER_RESOURCE: DynamicBrokerConfigs(config.log_defaults),
                 GROUP_RESOURCE: DynamicGroupConfigs(config.get),
             },
+            mutation_quotas=TokenBuckets(
+                Windows(
+                    config.get("controller.quota.window.num"),
+                    1000 * config.get("controller.quota.window.size.seconds"),
+                )
+            ),
             connector=environment.connector_factory,
             link_lane=environment.link_lane_factory(),
         )

@@ -17,6 +17,7 @@ import structlog
 from kraft.broker.handlers import (
     alter_configs,
     api_versions,
+    client_quotas,
     cluster,
     configs,
     delete_records,
@@ -84,6 +85,8 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignments.handle_list_partition_reassignments,
     ApiKey.DESCRIBE_QUORUM: quorum.handle_describe_quorum,
     ApiKey.UPDATE_FEATURES: features.handle_update_features,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: client_quotas.handle_describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: client_quotas.handle_alter_client_quotas,
     ApiKey.UNREGISTER_BROKER: cluster.handle_unregister_broker,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
     ApiKey.DESCRIBE_PRODUCERS: producers.handle_describe_producers,
@@ -120,6 +123,7 @@ class Dispatcher:
         self._gate = gate
         self._times = services.request_times
         self._clock_s = services.loop.time
+        self._quotas = services.quotas
 
     def __call__(self, context: RequestContext) -> Answer:
         """Runs the handler of one request. Raises CloseConnectionError for what cannot be answered."""
@@ -139,6 +143,10 @@ class Dispatcher:
         session, version = context.session, header.api_version
         request = Request(body, version, header.client_id, session)
         result = self._handle(body.API_KEY, request)
+        is_limiting = self._quotas.is_limiting
+        if is_limiting:
+            result = self._quotas.charged(request, len(context.body), result)
+            encoding_since_s = self._clock_s()
         times = self._times[body.API_KEY]
         answer: Answer
         if result is None:
@@ -156,6 +164,8 @@ class Dispatcher:
         times.count += 1
         times.queue_s += session.now_s - session.arrived_s
         times.local_s += now_s - session.now_s
+        if is_limiting:
+            self._quotas.encoded(request, now_s - encoding_since_s)
         session.now_s = now_s  # the next request of this turn begins here
         return answer
 

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from fetcher.fetcher_manager import FetcherManager
+from kraft.broker.client_quotas import BrokerQuotas
 from kraft.broker.coordinators.coordinators import Coordinators
 from kraft.broker.dispatch import Dispatcher
 from kraft.broker.membership.controller_client import ControllerClient
@@ -37,7 +38,13 @@ from kraft.broker.replicas.read_replicas import ReadReplicas
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
 from kraft.broker.services import BrokerServices
-from kraft.broker.settings import DescriptorBudget, cleaner_config, fetcher_settings, network_limits
+from kraft.broker.settings import (
+    DescriptorBudget,
+    broker_quotas,
+    cleaner_config,
+    fetcher_settings,
+    network_limits,
+)
 from kraft.broker.tls import controller_client_context, follower_context, server_context
 from kraft.broker.vital_task import start_vital_task
 from kraft.config import Endpoint, ServerConfig
@@ -128,6 +135,7 @@ class BrokerServer:
             windows=config.get("replication.quota.window.num"),
             window_s=config.get("replication.quota.window.size.seconds"),
         )
+        self.quotas = broker_quotas(config, self._loop)
         logs, executor = self.logs, environment.executor
         self._history = HistoryGuard(
             environment.disk, lambda: logs.usable_directories, executor, halt, logs.fail_directory
@@ -163,6 +171,7 @@ class BrokerServer:
         self.loader.add_publisher(self.metadata)
         self.loader.add_publisher(self.recently_fenced)
         self.loader.add_publisher(self.throttles)
+        self.loader.add_publisher(self.quotas)
         self.loader.add_publisher(self.replicas)
         self.loader.add_publisher(self.health)
         self.coordinators.subscribe(self.loader)
@@ -262,6 +271,7 @@ class BrokerServer:
             ssl_context=server_context(self._config) if endpoint.protocol == "SSL" else None,
             sender_factory=telling_of_files(self._environment.sender_factory, self.replicas.on_unreadable),
             name=endpoint.name,
+            quotas=self.quotas.connections,
         )
         await listener.start(endpoint.host, endpoint.port)
         self._listeners.append(listener)
@@ -322,6 +332,7 @@ class BrokerServer:
             verifier=self.coordinators.verifier,
             read_replicas=ReadReplicas(self._config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
+            quotas=self.quotas,
             request_times=self.request_times,
             loggers=self._environment.loggers,
         )

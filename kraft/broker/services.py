@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kraft.broker.client_quotas import BrokerQuotas
 from kraft.broker.coordinators.group_coordinator import GroupCoordinator, Verifier
 from kraft.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from kraft.broker.membership.controller_client import ControllerClient
@@ -49,5 +50,6 @@ class BrokerServices:
     verifier: Verifier
     read_replicas: ReadReplicas
     throttles: ReplicationThrottles
+    quotas: BrokerQuotas
     request_times: Mapping[ApiKey, RequestTimes]
     loggers: Loggers

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
 from fetcher.settings import FetcherSettings
+from kraft.broker.client_quotas import BrokerQuotas
 from kraft.config import ServerConfig
 from kraft.config_keys import INT_MAX
 from kraft.network.limits import NetworkLimits
+from kraft.security.quotas.connection_quotas import ConnectionQuotas
+from kraft.security.quotas.rates import Windows
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES
 
@@ -79,5 +83,17 @@ def network_limits(config: ServerConfig, budget: DescriptorBudget) -> NetworkLim
         max_request_bytes=config.get("socket.request.max.bytes"),
         max_connections=max_connections,
         max_connections_per_ip=config.get("max.connections.per.ip"),
+        max_connections_of_ip=config.get("max.connections.per.ip.overrides"),
         connections_max_idle_ms=idle_ms if idle_ms >= 0 else None,
     )
+
+
+def broker_quotas(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> BrokerQuotas:
+    """Of clients and of their connections."""
+    windows = Windows(config.get("quota.window.num"), 1000 * config.get("quota.window.size.seconds"))
+    connections = ConnectionQuotas(
+        windows,
+        of_broker=config.get("max.connection.creation.rate"),
+        protected_listener=config.inter_broker_listener_name if len(config.broker_listeners) > 1 else None,
+    )
+    return BrokerQuotas(windows, loop.time, connections)

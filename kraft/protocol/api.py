@@ -502,6 +502,14 @@ _ROWS = (
         _refuse(_cluster(_Op.ALTER)),
     ),
     _api(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), 1, "schemas.client_quotas", _BROKER,
+        _refuse(_cluster(_Op.DESCRIBE_CONFIGS)),
+    ),
+    _api(
+        ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), 1, "schemas.client_quotas", _CONTROLLER,
+        _refuse(_cluster(_Op.ALTER_CONFIGS)),
+    ),
+    _api(
         ApiKey.UNREGISTER_BROKER, (0, 0), 0, "schemas.cluster", _CONTROLLER,
         _refuse(_cluster(_Op.ALTER)),
     ),

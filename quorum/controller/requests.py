@@ -12,6 +12,7 @@ from typing import Any
 
 from quorum.controller import (
     broker_removal,
+    client_quota_control,
     configuration_control,
     feature_control,
     leader_election_control,
@@ -23,6 +24,7 @@ from quorum.controller import (
 )
 from quorum.controller.cluster_control import ClusterControl
 from quorum.controller.decision import ClusterView, Decision
+from quorum.controller.mutation_budget import MutationBudget, MutationQuotas
 from quorum.controller.placement import Randomness
 from quorum.rpc import messages
 from quorum.rpc.messages import METHODS, ControllerRequest
@@ -36,6 +38,11 @@ class Circumstances:
     cluster: ClusterControl
     rng: Randomness
     now_ms: int
+    mutation_quotas: MutationQuotas | None = None
+
+    def budget(self, mutator: messages.Mutator | None) -> MutationBudget:
+        """What a request may have changed, by the quotas of this moment."""
+        return MutationBudget(self.mutation_quotas, self.view.image.client_quotas, mutator, self.now_ms)
 
 
 def decide(request: ControllerRequest[Any], given: Circumstances) -> Decision:
@@ -51,10 +58,14 @@ _DECIDE: Mapping[type[Any], Callable[[Any, Circumstances], Decision]] = {
     ),
     messages.AlterPartitionRequest: lambda request, on: replication_control.alter_partition(on.view, request),
     messages.ReplicaStatesRequest: lambda request, on: replica_states.report_replicas(on.view, request),
-    messages.CreateTopicsRequest: lambda request, on: topic_control.create_topics(on.view, request, on.rng),
-    messages.DeleteTopicsRequest: lambda request, on: topic_control.delete_topics(on.view, request),
+    messages.CreateTopicsRequest: lambda request, on: topic_control.create_topics(
+        on.view, request, on.rng, on.budget(request.mutator)
+    ),
+    messages.DeleteTopicsRequest: lambda request, on: topic_control.delete_topics(
+        on.view, request, on.budget(request.mutator)
+    ),
     messages.CreatePartitionsRequest: lambda request, on: topic_control.create_partitions(
-        on.view, request, on.rng
+        on.view, request, on.rng, on.budget(request.mutator)
     ),
     messages.ElectLeadersRequest: lambda request, on: leader_election_control.elect_leaders(on.view, request),
     messages.AlterPartitionReassignmentsRequest: lambda request, on: reassignment_control.alter_reassignments(
@@ -64,6 +75,9 @@ _DECIDE: Mapping[type[Any], Callable[[Any, Circumstances], Decision]] = {
         on.view, request
     ),
     messages.AlterConfigsRequest: lambda request, on: configuration_control.alter_configs(on.view, request),
+    messages.AlterClientQuotasRequest: lambda request, on: client_quota_control.alter_client_quotas(
+        on.view, request
+    ),
     messages.UpdateFeaturesRequest: lambda request, on: feature_control.update_features(on.view, request),
     messages.AllocateProducerIdsRequest: lambda request, on: producer_id_control.allocate_producer_ids(
         on.view, request

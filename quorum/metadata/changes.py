@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from quorum.metadata.image import ConfigKey, MetadataImage, PartitionId, PartitionImage, TopicImage
+from quorum.metadata.records import QuotaEntity
 
-_Key = TypeVar("_Key", int, str, ConfigKey)
+_Key = TypeVar("_Key", int, str, ConfigKey, QuotaEntity)
 
 
 class MetadataChanges(Protocol):
@@ -41,6 +42,9 @@ class MetadataChanges(Protocol):
     @property
     def changed_voters(self) -> tuple[int, ...]: ...
 
+    @property
+    def changed_client_quotas(self) -> tuple[QuotaEntity, ...]: ...
+
 
 class ImageDiff:
     """The changes from `base` to `image`, found by comparing them. O(size of both)."""
@@ -64,6 +68,9 @@ class ImageDiff:
         self.changed_configs: tuple[ConfigKey, ...] = _changed_keys(base.configs, image.configs)
         self.changed_features: tuple[str, ...] = _changed_keys(base.features, image.features)
         self.changed_voters: tuple[int, ...] = _changed_keys(base.voters, image.voters)
+        self.changed_client_quotas: tuple[QuotaEntity, ...] = _changed_keys(
+            base.client_quotas, image.client_quotas
+        )
 
     def _partitions(
         self, base: MetadataImage, image: MetadataImage

@@ -33,12 +33,14 @@ from quorum.metadata.image import (
 from quorum.metadata.records import (
     TOPIC_RESOURCE,
     BrokerChange,
+    ClientQuota,
     Config,
     FeatureLevel,
     NoOp,
     Partition,
     PartitionChange,
     ProducerIds,
+    QuotaEntity,
     Record,
     RegisterBroker,
     RemoveTopic,
@@ -63,6 +65,7 @@ class MetadataDelta:
         self._next_producer_id = image.next_producer_id
         self._features: dict[str, int] | None = None
         self._voters: dict[int, bytes] | None = None
+        self._client_quotas: dict[QuotaEntity, Mapping[str, float]] | None = None
         self._finished = False
         self._changed_brokers: dict[int, None] = {}
         self._changed_topics: dict[bytes, None] = {}
@@ -71,6 +74,7 @@ class MetadataDelta:
         self._changed_configs: dict[ConfigKey, None] = {}
         self._changed_features: dict[str, None] = {}
         self._changed_voters: dict[int, None] = {}
+        self._changed_client_quotas: dict[QuotaEntity, None] = {}
 
     # What changed ---------------------------------------------------------------------------------
 
@@ -129,6 +133,11 @@ class MetadataDelta:
         """Node ids of voters whose directory id was set, ascending."""
         return tuple(sorted(self._changed_voters))
 
+    @property
+    def changed_client_quotas(self) -> tuple[QuotaEntity, ...]:
+        """Entities whose quotas changed or went away, ascending."""
+        return tuple(sorted(self._changed_client_quotas))
+
     # Applying -------------------------------------------------------------------------------------
 
     def apply(self, record: Record, offset: int, epoch: int) -> None:
@@ -159,6 +168,7 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             features=base.features if self._features is None else self._features,
             voters=base.voters if self._voters is None else self._voters,
+            client_quotas=base.client_quotas if self._client_quotas is None else self._client_quotas,
         )
 
     # Brokers
@@ -297,7 +307,7 @@ class MetadataDelta:
             partitions = self._partitions[topic_id] = list(topic.partitions)
         return partitions
 
-    # Configs, producer ids, features, voters
+    # Configs, producer ids, features, voters, quotas
 
     def _set_config(self, record: Config, offset: int) -> None:
         key = (record.resource_type, record.resource_name)
@@ -348,6 +358,20 @@ class MetadataDelta:
         self._voters[record.node_id] = record.directory_id
         self._changed_voters[record.node_id] = None
 
+    def _set_client_quota(self, record: ClientQuota, offset: int) -> None:
+        if self._client_quotas is None:
+            self._client_quotas = dict(self.base.client_quotas)
+        values = dict(self._client_quotas.get(record.entity, {}))
+        if record.value is None:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if values:
+            self._client_quotas[record.entity] = values
+        else:
+            self._client_quotas.pop(record.entity, None)
+        self._changed_client_quotas[record.entity] = None
+
     def _no_op(self, record: NoOp, offset: int) -> None:
         pass
 
@@ -388,4 +412,5 @@ _APPLY: Mapping[type[Any], Callable[[MetadataDelta, Any, int], None]] = {
     NoOp: MetadataDelta._no_op,
     FeatureLevel: MetadataDelta._set_feature_level,
     VoterIdentity: MetadataDelta._set_voter_identity,
+    ClientQuota: MetadataDelta._set_client_quota,
 }

@@ -29,11 +29,13 @@ from quorum.metadata.image_parts import (
     broker_row,
     partition_row,
     read_broker,
+    read_client_quotas,
     read_configs,
     read_partition,
     read_topic_id,
     read_topic_name,
 )
+from quorum.metadata.records import QuotaEntity
 from quorum.steps import ROWS_PER_STEP, Steps, finished
 
 __all__ = [
@@ -46,12 +48,12 @@ __all__ = [
     "TopicImage",
 ]
 
-SortKey = TypeVar("SortKey", bytes, ConfigKey)
+SortKey = TypeVar("SortKey", bytes, ConfigKey, QuotaEntity)
 K = TypeVar("K")
 V = TypeVar("V")
 
-IMAGE_VERSION = 3
-"""Version 3 has the epochs of unclean elections, version 2 offline replicas, version 1 features, voters'
+IMAGE_VERSION = 4
+"""Version 4 has client quotas, version 3 the epochs of unclean elections, version 2 offline replicas, version 1 features, voters'
 identities, ELRs and reassignments; older versions are read without them."""
 
 
@@ -60,7 +62,7 @@ class MetadataImage:
     """The cluster's metadata after the record at `offset` (-1 = none yet), written in Raft term `epoch`.
 
     `features` are the finalized levels by name; a missing feature is at level 0. `voters` are the voters' directory
-    ids by node id. Images share the mappings, which are never written to.
+    ids by node id, `client_quotas` the values of each entity by key. Images share the mappings, which are never written to.
     """
 
     offset: int = -1
@@ -72,6 +74,7 @@ class MetadataImage:
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
     voters: Mapping[int, bytes] = field(default_factory=dict)
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of that name, or None."""
@@ -98,7 +101,7 @@ class MetadataImage:
         return finished(self.encode_steps())
 
     def encode_steps(self, rows_per_step: int = ROWS_PER_STEP) -> Steps[bytes]:
-        """The canonical bytes, in steps of so many rows: a broker, topic, partition or config resource each."""
+        """The canonical bytes, in steps of so many rows: a broker, topic, partition, config resource or entity with quotas each."""
         packer = msgpack.Packer(use_bin_type=True, autoreset=False)
         pieces: list[bytes] = []
         for number, _ in enumerate(self._pack_rows(packer), 1):
@@ -135,6 +138,10 @@ class MetadataImage:
             yield
         packer.pack(sorted(self.features.items()))
         packer.pack(sorted(self.voters.items()))
+        packer.pack_array_header(len(self.client_quotas))
+        for entity in (yield from _in_order(self.client_quotas)):
+            packer.pack((entity, sorted(self.client_quotas[entity].items())))
+            yield
 
     @staticmethod
     def decode(data: bytes | bytearray | memoryview) -> MetadataImage:
@@ -170,7 +177,7 @@ def _in_order(keys: Iterable[SortKey]) -> Generator[None, None, Iterator[SortKey
 
 
 _RUN_KEYS = 1000
-_SECTIONS = (7, 9, 9, 9)
+_SECTIONS = (7, 9, 9, 9, 10)
 """How many values an image has, by version."""
 
 _offset_or_none = wire.integer(-1, wire.INT64_MAX)
@@ -190,6 +197,7 @@ class _Decoder:
         self._configs: dict[ConfigKey, Mapping[str, str]] = {}
         self._features: dict[str, int] = {}
         self._voters: dict[int, bytes] = {}
+        self._client_quotas: dict[QuotaEntity, Mapping[str, float]] = {}
 
     def read_rows(self) -> Iterator[None]:
         """Reads everything; one row between two yields. Raises MalformedError, InvalidPartitionStateError."""
@@ -219,6 +227,10 @@ class _Decoder:
                 _add(self._features, name, level)
             for voter, directory_id in _voter_identities(reader.value()):
                 _add(self._voters, voter, directory_id)
+        if version > 3:
+            for _ in range(reader.array_header("the list of client quotas")):
+                _add(self._client_quotas, *read_client_quotas(reader.value()))
+                yield
         reader.end()
 
     def _read_topics(self, version: int) -> Iterator[None]:
@@ -247,10 +259,11 @@ class _Decoder:
             next_producer_id=next_producer_id,
             features=self._features,
             voters=self._voters,
+            client_quotas=self._client_quotas,
         )
 
 
 def _add(section: dict[K, V], key: K, value: V) -> None:
     if key in section:
-        raise MalformedError("a broker, topic, config resource, feature or voter is listed twice")
+        raise MalformedError("a broker, topic, config resource, feature, voter or quota is listed twice")
     section[key] = value

@@ -25,9 +25,11 @@ from quorum.metadata.records import (
     FeatureRange,
     LeaderId,
     Listeners,
+    QuotaEntity,
     RecoveryState,
     ShortText,
     Uuid,
+    quota_entity,
 )
 from quorum.metadata.typed_fields import field_checks
 
@@ -141,9 +143,9 @@ class TopicImage:
     partitions: tuple[PartitionImage, ...]
 
 
-BROKER_FIELDS = (8, 9, 9, 9)
+BROKER_FIELDS = (8, 9, 9, 9, 9)
 """How many of a broker's fields its row has, by image version."""
-PARTITION_FIELDS = (6, 10, 11, 12)
+PARTITION_FIELDS = (6, 10, 11, 12, 12)
 """How many of a partition's fields its row has, by image version."""
 
 
@@ -200,3 +202,15 @@ def read_configs(row: object) -> tuple[ConfigKey, dict[str, str]]:
     if not values:
         raise MalformedError("a config resource without configs is not listed")
     return (_short_text(resource_type), _short_text(resource_name)), values
+
+
+_quota_values = wire.tuple_of(wire.fixed_tuple((_short_text, wire.number)))
+
+
+def read_client_quotas(row: object) -> tuple[QuotaEntity, dict[str, float]]:
+    """An entity and its quotas, at least one."""
+    entity, pairs = wire.array(row, 2, "an entity with quotas")
+    values = dict(_quota_values(pairs))
+    if not values:
+        raise MalformedError("an entity without quotas is not listed")
+    return quota_entity(entity), values

@@ -18,6 +18,7 @@ from quorum.errors import MalformedError, MalformedRecordError
 from quorum.metadata import wire
 from quorum.metadata.records import (
     BrokerChange,
+    ClientQuota,
     Config,
     FeatureLevel,
     NoOp,
@@ -58,6 +59,7 @@ _KINDS: Mapping[int, tuple[type[Any], tuple[int, ...]]] = {
     10: (NoOp, (0,)),
     11: (FeatureLevel, (2,)),
     12: (VoterIdentity, (2,)),
+    17: (ClientQuota, (3,)),
 }
 """The class of each kind, and how many of its fields its versions 0, 1, … have: a field is only ever added behind all
 others."""

@@ -45,6 +45,16 @@ def listener(value: object) -> Listener:
     return Listener(short(name), short(host), wire.integer(0, 65535)(port), short(security_protocol))
 
 
+def quota_entity(value: object) -> tuple[tuple[str, str], ...]:
+    """A check for the encoded entity of a quota."""
+    short = wire.text(255)
+    entity = wire.tuple_of(wire.fixed_tuple((short, short)))(value)
+    types = [kind for kind, _ in entity]
+    if not types or types != sorted(set(types)):
+        raise MalformedError(f"an entity has parts of ascending types, not {wire.describe(value)}")
+    return entity
+
+
 def feature_range(value: object) -> tuple[str, int, int]:
     """A check for one encoded range of feature levels."""
     name, lowest, highest = wire.array(value, 3, "a feature")
@@ -67,6 +77,8 @@ RecoveryState = Annotated[int, wire.integer(RECOVERED, RECOVERING)]
 ShortText = Annotated[str, wire.text(255)]
 Listeners = Annotated[tuple[Listener, ...], wire.tuple_of(listener)]
 FeatureLevelNumber = Annotated[int, wire.feature_level]
+QuotaEntity = Annotated[tuple[tuple[str, str], ...], quota_entity]
+"""Of whom a quota is: (type, name) of each part, by ascending type."""
 FeatureRange = Annotated[tuple[str, int, int], feature_range]
 """A feature's name, and the lowest and highest level that a node supports (KIP-584)."""
 
@@ -205,6 +217,18 @@ class VoterIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientQuota:
+    """A quota of an entity is set, or (value None) removed (KIP-546).
+
+    The entity is its parts, (type, name) by ascending type; an empty name stands for the default of the type.
+    """
+
+    entity: QuotaEntity
+    key: ShortText
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class NoOp:
     """Changes nothing; lets the log make progress."""
 
@@ -222,4 +246,5 @@ Record = (
     | NoOp
     | FeatureLevel
     | VoterIdentity
+    | ClientQuota
 )

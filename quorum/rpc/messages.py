@@ -254,6 +254,18 @@ class ReplicaStatesRequest(ControllerRequest[ReplicaStatesResponse]):
 
 
 @dataclass(frozen=True, slots=True)
+class Mutator:
+    """For whom a broker has partitions created or deleted: whose quota they are taken from (KIP-599).
+
+    A `strict` client knows of the quota, and is refused what exceeds it; others have to wait afterwards.
+    """
+
+    user: str
+    client_id: str
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionAssignment:
     """The replicas that the client chose for one partition, preferred leader first."""
 
@@ -287,7 +299,10 @@ class CreateTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsResponse(ControllerResponse):
+    """`throttle_time_ms`: how long the client has to wait."""
+
     topics: tuple[CreateTopicResult, ...]
+    throttle_time_ms: int = 0
 
 
 @rpc("create_topics", own_traces=frozenset({"TOPIC_ALREADY_EXISTS"}))
@@ -295,6 +310,7 @@ class CreateTopicsResponse(ControllerResponse):
 class CreateTopicsRequest(ControllerRequest[CreateTopicsResponse]):
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
+    mutator: Mutator | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,13 +331,17 @@ class DeleteTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicsResponse(ControllerResponse):
+    """`throttle_time_ms`: how long the client has to wait."""
+
     topics: tuple[DeleteTopicResult, ...]
+    throttle_time_ms: int = 0
 
 
 @rpc("delete_topics", own_traces=frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"}))
 @dataclass(frozen=True, slots=True)
 class DeleteTopicsRequest(ControllerRequest[DeleteTopicsResponse]):
     topics: tuple[TopicToDelete, ...]
+    mutator: Mutator | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +362,10 @@ class CreatePartitionsResult:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsResponse(ControllerResponse):
+    """`throttle_time_ms`: how long the client has to wait."""
+
     topics: tuple[CreatePartitionsResult, ...]
+    throttle_time_ms: int = 0
 
 
 @rpc("create_partitions", own_traces=frozenset({"INVALID_PARTITIONS"}))
@@ -350,6 +373,7 @@ class CreatePartitionsResponse(ControllerResponse):
 class CreatePartitionsRequest(ControllerRequest[CreatePartitionsResponse]):
     topics: tuple[MorePartitions, ...]
     validate_only: bool = False
+    mutator: Mutator | None = None
 
 
 # Configs
@@ -399,6 +423,49 @@ class AlterConfigsRequest(ControllerRequest[AlterConfigsResponse]):
     """Answered resource by resource: the changes of one are all made or none."""
 
     resources: tuple[ConfigResourceChange, ...]
+    validate_only: bool = False
+
+
+# Quotas (KIP-546)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """A quota is set, or (value None) removed."""
+
+    key: str
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaAlteration:
+    """`entity` is (type, name) of each part, by ascending type; an empty name stands for the default."""
+
+    entity: tuple[tuple[str, str], ...]
+    changes: tuple[QuotaChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaResult:
+    """`error`: INVALID_REQUEST; nothing of this entity was changed then."""
+
+    error: str = NO_ERROR
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterClientQuotasResponse(ControllerResponse):
+    """In the order of the request."""
+
+    entities: tuple[ClientQuotaResult, ...]
+
+
+@rpc("alter_client_quotas")
+@dataclass(frozen=True, slots=True)
+class AlterClientQuotasRequest(ControllerRequest[AlterClientQuotasResponse]):
+    """Answered entity by entity: the changes of one are all made or none."""
+
+    entities: tuple[ClientQuotaAlteration, ...]
     validate_only: bool = False
 
 

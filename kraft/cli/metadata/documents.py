@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from kraft.cli.shared.documents import Document, uuid_text
 from quorum.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from quorum.metadata.records import Listener, Record
+from quorum.metadata.records import ClientQuota, Listener, Record
 
 _PLAIN = re.compile(r"[\w.:/@<>+*-]+")
 _LISTENER = set(Listener._fields)
@@ -76,6 +76,10 @@ def image_documents(image: MetadataImage) -> Iterator[Document]:
                 "key": key,
                 "value": values[key],
             }
+    for entity in sorted(image.client_quotas):
+        quotas = image.client_quotas[entity]
+        for key in sorted(quotas):
+            yield record_document(ClientQuota(entity, key, quotas[key]))
     if image.next_producer_id:
         yield {"type": "ProducerIds", "next_producer_id": image.next_producer_id}
 

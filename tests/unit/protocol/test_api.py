@@ -72,6 +72,8 @@ def test_what_is_advertised() -> None:
         "LIST_PARTITION_REASSIGNMENTS": (0, 0),
         "DESCRIBE_QUORUM": (0, 2),
         "UPDATE_FEATURES": (0, 2),
+        "DESCRIBE_CLIENT_QUOTAS": (0, 1),
+        "ALTER_CLIENT_QUOTAS": (0, 1),
         "UNREGISTER_BROKER": (0, 0),
         "DESCRIBE_CLUSTER": (0, 2),
         "DESCRIBE_PRODUCERS": (0, 0),
