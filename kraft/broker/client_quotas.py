@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kraft.broker.ready_requests import HandlerResult
-from kraft.broker.request import Request
+from kraft.broker.request import HandlerResult, Request
 from kraft.network.connection import MUTE_MAX_S
 from kraft.network.response import Deferred, as_it_is
 from kraft.network.session import Session

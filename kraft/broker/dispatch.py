@@ -38,8 +38,8 @@ from kraft.broker.handlers import (
     transactions,
     txn_markers,
 )
-from kraft.broker.ready_requests import Handler, HandlerResult, answer_when_ready
-from kraft.broker.request import Request
+from kraft.broker.ready_requests import Handler, answer_when_ready
+from kraft.broker.request import HandlerResult, Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
 from kraft.network.request import RequestContext, malformed_request

@@ -18,28 +18,28 @@ from kraft.security.quotas.entities import (
     QuotaTable,
     Share,
 )
-from kraft.security.quotas.rates import SENSORS_MAX, Rate, Sensors, Windows
+from kraft.security.quotas.rates import SENSORS_MAX, Sensors, Windows
 
 PERCENT_OF_A_SECOND: Final = 100.0
 
 
-class RateQuota:
+class Quota:
     """One kind of quota."""
 
     def __init__(self, key: str, windows: Windows, sensors_max: int) -> None:
         self.key = key
         self.windows = windows
         self.table = QuotaTable(key, {})
-        self.sensors: Sensors[Share, Rate] = Sensors(lambda: Rate(windows), sensors_max)
+        self.sensors: Sensors[Share] = Sensors(windows.of_rate_ms, sensors_max)
 
     def record(self, user: str, client_id: str, value: float, now_ms: float) -> int:
         """So much was taken; how long in ms the client has to wait for it."""
         limit = self.table.find(user, client_id)
         if limit is None:
             return 0
-        rate = self.sensors.of(limit.share, now_ms)
-        rate.record(value, now_ms)
-        return rate.throttle_time_ms(limit.value, now_ms)
+        bucket = self.sensors.of(limit.share, now_ms)
+        bucket.take(value, limit.value, now_ms)
+        return bucket.throttle_time_ms(limit.value, now_ms)
 
     def throttle_time_ms(self, user: str, client_id: str, now_ms: float) -> int:
         """How long the client has to wait before it may take anything."""
@@ -54,7 +54,7 @@ class ClientQuotas:
 
     def __init__(self, windows: Windows, sensors_max: int = SENSORS_MAX) -> None:
         self.produce, self.fetch, self.request = self.kinds = tuple(
-            RateQuota(key, windows, sensors_max)
+            Quota(key, windows, sensors_max)
             for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
         )
         self.is_limiting = False
@@ -74,4 +74,4 @@ class ClientQuotas:
     def fetch_max_bytes(self, user: str, client_id: str) -> int | None:
         """What one answer to a fetch may have, lest it exceed the quota by itself; None: as much as it likes."""
         limit = self.fetch.table.find(user, client_id)
-        return None if limit is None else max(1, int(limit.value * self.fetch.windows.least_ms / 1000))
+        return None if limit is None else max(1, int(limit.value * self.fetch.windows.of_rate_ms / 1000))

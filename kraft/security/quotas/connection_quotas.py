@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kraft.security.quotas.entities import DEFAULT, Quotas, ip_rates
-from kraft.security.quotas.rates import SENSORS_MAX, Rate, Sensors, Windows
+from kraft.security.quotas.rates import SENSORS_MAX, Sensors, TokenBucket, Windows
 
 NO_LIMIT: Final = 2**31 - 1
 """The default of `max.connection.creation.rate`."""
@@ -46,10 +46,10 @@ class ConnectionQuotas:
         self._of_broker = of_broker
         self._of_listeners = dict(of_listeners or {})
         self._protected_listener = protected_listener
-        self._through_all = Rate(windows)
-        self._through = {name: Rate(windows) for name in self._of_listeners}
+        self._through_all = TokenBucket(windows.of_rate_ms)
+        self._through = {name: TokenBucket(windows.of_rate_ms) for name in self._of_listeners}
         self._of_ips: dict[str, float] = {}
-        self._ips: Sensors[str, Rate] = Sensors(lambda: Rate(windows), sensors_max)
+        self._ips: Sensors[str] = Sensors(windows.of_rate_ms, sensors_max)
         self.throttled_ips = 0
         """Connections that were not taken."""
         self.throttled_listeners = 0
@@ -74,9 +74,9 @@ class ConnectionQuotas:
             return Admission(is_taken=False, delay_ms=min(wait_ms, self._windows.size_ms))
         wait_ms = 0
         if listener in self._through:
-            wait_ms = self._record(self._through[listener], self._of_listeners[listener], now_ms)
+            wait_ms = self._taken(self._through[listener], self._of_listeners[listener], now_ms)
         if listener != self._protected_listener:
-            wait_ms = max(wait_ms, self._record(self._through_all, self._of_broker, now_ms))
+            wait_ms = max(wait_ms, self._taken(self._through_all, self._of_broker, now_ms))
         if not wait_ms:
             return TAKEN_AT_ONCE
         self.throttled_listeners += 1
@@ -87,16 +87,16 @@ class ConnectionQuotas:
         limit = self._of_ips.get(host, self._of_ips.get(DEFAULT))
         if limit is None:
             return 0
-        rate = self._ips.of(host, now_ms)
-        wait_ms = self._record(rate, limit, now_ms)
-        if wait_ms:
-            rate.record(-1, now_ms)
+        bucket = self._ips.of(host, now_ms)
+        wait_ms = bucket.throttle_time_ms(limit, now_ms, tokens=1)
+        if not wait_ms:
+            bucket.take(1, limit, now_ms)
         return wait_ms
 
     @staticmethod
-    def _record(rate: Rate, limit: float, now_ms: float) -> int:
-        rate.record(1, now_ms)
-        return rate.throttle_time_ms(limit, now_ms)
+    def _taken(bucket: TokenBucket, limit: float, now_ms: float) -> int:
+        bucket.take(1, limit, now_ms)
+        return bucket.throttle_time_ms(limit, now_ms)
 
 
 def canonical_ip(text: str) -> str:

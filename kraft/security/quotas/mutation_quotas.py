@@ -8,7 +8,7 @@ the controller's own image. A new controller begins with full buckets.
 from __future__ import annotations
 
 from kraft.security.quotas.entities import CONTROLLER_MUTATION_RATE, Quotas, QuotaTable, Share
-from kraft.security.quotas.rates import SENSORS_MAX, Sensors, TokenBucket, Windows
+from kraft.security.quotas.rates import SENSORS_MAX, Sensors, Windows
 
 
 class TokenBuckets:
@@ -17,7 +17,7 @@ class TokenBuckets:
     def __init__(self, windows: Windows, sensors_max: int = SENSORS_MAX) -> None:
         self._quotas: Quotas = {}
         self._table = QuotaTable(CONTROLLER_MUTATION_RATE, {})
-        self._buckets: Sensors[Share, TokenBucket] = Sensors(lambda: TokenBucket(windows), sensors_max)
+        self._buckets: Sensors[Share] = Sensors(windows.of_bucket_ms, sensors_max)
 
     def take(
         self, quotas: Quotas, client: tuple[str, str], tokens: int, now_ms: int, *, strict: bool

@@ -132,6 +132,26 @@ def test_features_and_voters() -> None:
     assert (image.features, image.voters) == ({"y": 3}, {1: B, 3: A})
 
 
+def test_quotas() -> None:
+    both, bytes_s = (("client-id", "app"), ("user", "")), "producer_byte_rate"
+    other = (("ip", "10.0.0.1"),)
+    image = applied(
+        BASE,
+        [
+            r.ClientQuota(both, bytes_s, 1024.0),
+            r.ClientQuota(both, "request_percentage", 0.5),
+            r.ClientQuota(other, "connection_creation_rate", 3.0),
+            r.ClientQuota(other, "connection_creation_rate", None),
+        ],
+    )
+    assert image.client_quotas == {both: {bytes_s: 1024.0, "request_percentage": 0.5}}
+    assert MetadataImage.decode(image.encode()) == image
+    after = applied(image, [r.ClientQuota(both, bytes_s, None)], offset=image.offset + 1)
+    assert after.client_quotas == {both: {"request_percentage": 0.5}}
+    assert image.client_quotas[both][bytes_s] == 1024.0
+    assert after.topics is image.topics
+
+
 def test_a_registration_says_what_the_broker_can_do() -> None:
     record = r.RegisterBroker(3, b"k" * 16, (), None, (), False, 7, True, (("x", 1, 2),))
     registered = applied(BASE, [record]).brokers[3]
@@ -336,8 +356,8 @@ def test_an_image_survives_its_encoding() -> None:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ([4, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 3"),
-        ([-1, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 3"),
+        ([5, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 4"),
+        ([-1, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 4"),
         ([0, 0, 0, 0, [], []], "an image of version 0 is an array of 7"),
         ([1, 0, 0, 0, [], [], []], "an image of version 1 is an array of 9"),
         ([2, 0, 0, 0, [], [], []], "is an array of 9 elements, not of 7"),
@@ -361,6 +381,9 @@ def test_an_image_survives_its_encoding() -> None:
         ([0, 0, 0, 0, [], [[A, "x", [[[1], [2], -1, 0, 0, 0]]]], []], "not within the replicas"),
         ([0, 0, 0, 0, [], [[bytes(16), "x", []]], []], "may not be zero"),
         ([0, 0, 0, 0, [], [], [["topic", "x", []]]], "without configs"),
+        ([4, 0, 0, 0, [], [], [], [], [], [[[["user", "a"]], []]]], "without quotas"),
+        ([4, 0, 0, 0, [], [], [], [], [], [[[["user", "a"]], [["x", 1]]]]], "a finite float is needed"),
+        ([4, 0, 0, 0, [], [], [], [], [], [[[["user", "a"], ["ip", "b"]], [["x", 1.0]]]]], "ascending types"),
         ("image", "an image is an array"),
     ],
 )

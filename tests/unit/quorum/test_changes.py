@@ -11,6 +11,7 @@ from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.records import (
     BrokerChange,
+    ClientQuota,
     Config,
     FeatureLevel,
     Listener,
@@ -50,7 +51,7 @@ def base() -> MetadataImage:
             Partition(tid(n), 1, (2, 3), (2, 3), 2),
         )
     ]
-    return applied(EMPTY, *brokers, *unfenced, *topics, Config("topic", "t1", "retention.ms", "5"))[1]
+    return applied(EMPTY, *brokers, *unfenced, *topics, Config("topic", "t1", "retention.ms", "5"), ClientQuota((("user", "bob"),), "producer_byte_rate", 5.0))[1]
 
 
 def told(changes: MetadataChanges) -> dict[str, object]:
@@ -63,6 +64,7 @@ def told(changes: MetadataChanges) -> dict[str, object]:
         "configs": changes.changed_configs,
         "features": changes.changed_features,
         "voters": changes.changed_voters,
+        "quotas": changes.changed_client_quotas,
     }
 
 
@@ -80,6 +82,8 @@ STEPS: dict[str, tuple[Record, ...]] = {
     "a config less": (Config("topic", "t1", "retention.ms", None),),
     "a feature": (FeatureLevel("x", 1),),
     "a voter": (VoterIdentity(3, tid(1)),),
+    "a quota": (ClientQuota((("user", "alice"),), "producer_byte_rate", 1.0),),
+    "a quota less": (ClientQuota((("user", "bob"),), "producer_byte_rate", None),),
 }
 
 
