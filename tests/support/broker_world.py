@@ -35,6 +35,7 @@ from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
+from kraft.broker.settings import broker_quotas
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.config import ServerConfig, load_config
 from kraft.coordinator.shard import ProducerIdAndEpoch
@@ -207,6 +208,7 @@ class BrokerWorld:
             offline=self.offline_replicas,
         )
         self.throttles = ReplicationThrottles(ME, windows=11, window_s=1)
+        self.quotas = broker_quotas(self.config, loop)
         self.loader = MetadataLoader(ME, self.controller, rng, self.halt)  # type: ignore[arg-type]
         self.recently_fenced = RecentlyFenced(self.replicas.monotonic_ms)
         self.loader.add_publisher(self.metadata)
@@ -258,6 +260,7 @@ class BrokerWorld:
             verifier=self.verifier,
             read_replicas=ReadReplicas(self.config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
+            quotas=self.quotas,
             request_times={key: RequestTimes() for key in SUPPORTED},
             loggers=MemoryLoggers(),
         )
@@ -316,6 +319,7 @@ class BrokerWorld:
         self.metadata.on_metadata(changes, image)
         self.recently_fenced.on_metadata(changes, image)
         self.throttles.on_metadata(changes, image)
+        self.quotas.on_metadata(changes, image)
         return self.replicas.on_metadata(changes, image)
 
     # -- looking and asking
