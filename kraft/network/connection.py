@@ -197,6 +197,8 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = Outbox(
             transport, self._owner.sender_factory, self._on_sent, self._on_send_failed, self._loop.time
         )
+        if self._muted is not None:
+            self._loop.call_soon(self._pause_again)
 
     def buffer_updated(self, nbytes: int) -> None:
         self._frames.advance(nbytes)
@@ -386,6 +388,11 @@ class Connection(asyncio.BufferedProtocol):
             self._read_paused = True
             if self._transport is not None and not self._eof:
                 self._transport.pause_reading()
+
+    def _pause_again(self) -> None:
+        """For a connection that is muted as it is made: uvloop begins to read when `connection_made` returns."""
+        if self._read_paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
         self._read_paused = False

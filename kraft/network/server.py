@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import ssl
 
 from kraft.network.connection import Connection, FrameHandler
@@ -150,7 +151,7 @@ class SocketServer:
         if not delay_ms:
             return
         at_s = loop.time() + delay_ms / 1000
-        connection.mute_until(at_s)
+        connection.mute_until(at_s if is_taken else math.inf)
         if not is_taken:
             self.refused_count += 1
             loop.call_at(at_s, connection.close, "its address opens connections faster than its quota lets it")

@@ -84,6 +84,7 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "datetime_i64": st.integers(0, 4 * 10**12).map(lambda ms: EPOCH + timedelta(milliseconds=ms)),
     "timedelta_i32": _signed(32).map(lambda ms: timedelta(milliseconds=ms)),
     "timedelta_i64": st.integers(-(10**15), 10**15).map(lambda ms: timedelta(milliseconds=ms)),
+    "float64": st.floats(allow_nan=False),
     "uuid": st.none() | st.uuids().filter(lambda value: value.int != 0),
 }
 _LENGTHS = st.sampled_from([0, 1, 1, 2, 3])
