@@ -163,6 +163,10 @@ _KEYS: Final = (
         "http.listener", "string", "127.0.0.1:0", _address,
         "host:port of the node's HTTP server; port 0 chooses a free one (a key of kraft's own).",
     ),
+    ConfigKey(
+        "http.allowed.hosts", "list", "", _list,
+        "Names by which the HTTP server may be asked for, beside those of the listeners (a key of kraft's own).",
+    ),
     ConfigKey("log.dirs", "list", "/tmp/kraft-logs", _folders, "Folders of the partitions' logs."),
     ConfigKey("metadata.log.dir", "string", None, _string, "Folder of the metadata log, if not the first of log.dirs."),
     ConfigKey(

@@ -21,8 +21,9 @@ from kraft.config import ConfigError, ServerConfig, is_quorum_on_this_host, is_u
 from kraft.dynamic_configs import DynamicBrokerConfigs
 from kraft.environment import Environment
 from kraft.group_configs import DynamicGroupConfigs
+from kraft.http.hosts import AllowedHosts
 from kraft.http.server import HttpServer
-from kraft.listeners import WILDCARD_HOSTS, Endpoint
+from kraft.listeners import WILDCARD_HOSTS, Endpoint, split_host_port
 from kraft.security.quotas.mutation_quotas import TokenBuckets
 from kraft.security.quotas.rates import Windows
 from partitions.disk import DirLock, Disk
@@ -113,7 +114,7 @@ class Node:
             self._lock_metadata_directory()
             self.controller = self._make_controller(secret)
             await self.controller.start()
-        self.http = HttpServer(self, self._environment)
+        self.http = HttpServer(self, self._environment, own_hosts(config, self._environment.host_name))
         await self.http.start(config.get("http.listener"))
         if self.broker is not None:
             await self.broker.start()
@@ -344,6 +345,15 @@ class Node:
             connector=environment.connector_factory,
             link_lane=environment.link_lane_factory(),
         )
+
+
+def own_hosts(config: ServerConfig, host_name: str) -> AllowedHosts:
+    """The names by which the node's pages may be asked for: those that it listens by and is advertised by."""
+    listens, _ = split_host_port(config.get("http.listener"))
+    endpoints = (*config.broker_listeners, *config.advertised)
+    return AllowedHosts(
+        (listens, host_name, *(endpoint.host for endpoint in endpoints), *config.get("http.allowed.hosts"))
+    )
 
 
 def raft_timing(config: ServerConfig) -> RaftTiming:

@@ -13,7 +13,8 @@ from aiohttp import web
 
 from kraft.config import split_host_port
 from kraft.environment import Environment
-from kraft.http.app import NodeView, make_app
+from kraft.http.app import ONLY_ADDRESSES, NodeView, make_app
+from kraft.http.hosts import AllowedHosts
 from kraft.http.metrics import NodeMetrics
 from kraft.http.snapshots import NodeMetricsSource, NodeParts
 from kraft.network.server import ListenerError, bind_failure
@@ -34,8 +35,11 @@ class ServedNode(NodeView, NodeParts, Protocol):
 class HttpServer:
     """One listener. Start and close it on the event loop that it lives on."""
 
-    def __init__(self, node: ServedNode, environment: Environment) -> None:
-        application = make_app(node, NodeMetrics(NodeMetricsSource(node, environment.now_ms())))
+    def __init__(
+        self, node: ServedNode, environment: Environment, hosts: AllowedHosts = ONLY_ADDRESSES
+    ) -> None:
+        metrics = NodeMetrics(NodeMetricsSource(node, environment.now_ms()))
+        application = make_app(node, metrics, hosts)
         application.on_response_prepare.append(self._on_answer)
         self._errors = RequestErrorLog("http")
         self._runner = web.AppRunner(
