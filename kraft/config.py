@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from kraft.config_environment import keys_from_environment
@@ -57,8 +57,9 @@ class ConfigError(ValueError):
 class ServerConfig:
     """The typed configuration of one node. `get` gives the value of any key of the table."""
 
-    properties: Mapping[str, str]
-    values: Mapping[str, Any]
+    properties: Mapping[str, str] = field(repr=False)
+    values: Mapping[str, Any] = field(repr=False)
+    """Neither is shown by repr: secrets are among them."""
     node_id: int
     roles: tuple[str, ...]
     voters: Mapping[int, str]

@@ -32,6 +32,7 @@ class RawConnection:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
+        self.client_id = "raw"
         self._correlation_id = 100
 
     def __enter__(self) -> RawConnection:
@@ -52,7 +53,7 @@ class RawConnection:
         """A request; returns its correlation id."""
         self._correlation_id += 1
         self.send(
-            encode_request_frame(message, version, correlation_id=self._correlation_id, client_id="raw")
+            encode_request_frame(message, version, correlation_id=self._correlation_id, client_id=self.client_id)
         )
         return self._correlation_id
 
