@@ -112,7 +112,7 @@ class BrokerQuotas:
 
     def fetch_max_bytes(self, request: Request[Any]) -> int | None:
         """What one answer may have; None: no quota bounds it."""
-        return self.clients.fetch_max_bytes(*_client(request))
+        return self.clients.fetch_max_bytes(*_client(request), self.clock_s() * 1000)
 
     def fetch_throttle_ms(self, request: Request[Any]) -> int:
         """How long the client has to wait before it may have records; it is muted for so long."""

@@ -20,11 +20,10 @@ from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.client_quotas import DescribeClientQuotasRequest
 from kraft.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
-from tests.support.java_programs import DOWNLOAD_S, RUN_S, run_java
+from tests.support.java_programs import DOWNLOAD_S, RUN_S, SOURCES, run_java
 from tests.support.node_processes import NodeProcesses, until
 from tests.support.raw_client import RawConnection
 
-CONFIGS = "kafka.admin.ConfigCommand"
 VALUE = b"x" * 10_000
 RATE = 40_000
 """Bytes a second; ten seconds' worth pass at once."""
@@ -187,18 +186,12 @@ def test_an_address_that_connects_too_often(cluster: NodeProcesses, quotas: Quot
     assert ended == 10
 
 
-@pytest.mark.timeout(DOWNLOAD_S + 3 * RUN_S)
-def test_quotas_by_kafkas_own_tool(java_classpath: str, cluster: NodeProcesses, quotas: Quotas) -> None:
-    server = ("--bootstrap-server", cluster.bootstrap)
-    entity = ("--entity-type", "users", "--entity-name", "alice", "--entity-type", "clients", "--entity-default")
-    set_ = ("--alter", "--add-config", "producer_byte_rate=2048,request_percentage=50")
-    assert "Completed updating" in run_java(java_classpath, CONFIGS, *server, *set_, *entity)
-    assert quotas("describe", "--user", "alice", "--client-defaults")["quotas"] == {
-        "producer_byte_rate": 2048.0,
-        "request_percentage": 50.0,
-    }
-    described = run_java(java_classpath, CONFIGS, *server, "--describe", *entity)
-    assert "producer_byte_rate=2048" in described
-    delete = ("--alter", "--delete-config", "producer_byte_rate,request_percentage")
-    run_java(java_classpath, CONFIGS, *server, *delete, *entity)
-    assert quotas("list")["quotas"] == []
+@pytest.mark.timeout(DOWNLOAD_S + RUN_S)
+def test_quotas_by_javas_admin(java_classpath: str, cluster: NodeProcesses) -> None:
+    """What kafka-configs is made of."""
+    printed = run_java(java_classpath, SOURCES / "QuotaCalls.java", cluster.bootstrap)
+    assert printed.splitlines() == [
+        "set={producer_byte_rate=2048.0} of 1",
+        "removed=0",
+        "refused=InvalidRequestException",
+    ]

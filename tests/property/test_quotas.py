@@ -68,10 +68,9 @@ def test_nobody_with_a_bucket_of_his_own_is_rid_of_what_he_owes(
     now_ms = 0
     for name, gap_ms, tokens in steps:
         now_ms += gap_ms
-        shared = sensors.of("the rest", now_ms) if len(sensors) >= at_most else None
         bucket = sensors.of(name, now_ms)
         assert len(sensors) <= at_most
-        if bucket is shared:
+        if bucket is sensors.of_the_rest:
             continue
         model = alone.setdefault(name, TokenBucket(3000))
         assert bucket.throttle_time_ms(1, now_ms) == model.throttle_time_ms(1, now_ms)

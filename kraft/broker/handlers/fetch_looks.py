@@ -66,11 +66,7 @@ class Looks:
         self._may_read_at_follower = request.version >= FIRST_VERSION_WITH_RACKS
         self._read_committed = request.body.isolation_level == READ_COMMITTED
         self._named: dict[TopicPartition, WantedPartition] = {}
-        self._max_bytes = min(request.body.max_bytes, RESPONSE_MAX_BYTES)
-        if services.quotas.is_limiting and request.body.replica_id < 0:
-            of_quota = services.quotas.fetch_max_bytes(request)
-            if of_quota is not None:
-                self._max_bytes = min(self._max_bytes, of_quota)
+        self._request = request
         self.now_ms = 0
         """Monotonic, as of the present look."""
         self.is_follower = request.body.replica_id >= 0
@@ -82,7 +78,10 @@ class Looks:
 
     def look(self, *, first: bool) -> list[Seen]:
         """Reads all partitions, in order, up to the request's limit."""
-        left_bytes = self._max_bytes
+        left_bytes = min(self._body.max_bytes, RESPONSE_MAX_BYTES)
+        if self._services.quotas.is_limiting and not self.is_follower:
+            of_quota = self._services.quotas.fetch_max_bytes(self._request)
+            left_bytes = left_bytes if of_quota is None else min(left_bytes, of_quota)
         self.size_bytes, self.failed = 0, False
         self.now_ms = self._replicas.monotonic_ms()
         session = self._session

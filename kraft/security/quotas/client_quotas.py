@@ -71,7 +71,10 @@ class ClientQuotas:
         wait_ms = self.request.record(user, client_id, busy_s * PERCENT_OF_A_SECOND, now_ms)
         return min(wait_ms, self.request.windows.size_ms)
 
-    def fetch_max_bytes(self, user: str, client_id: str) -> int | None:
-        """What one answer to a fetch may have, lest it exceed the quota by itself; None: as much as it likes."""
+    def fetch_max_bytes(self, user: str, client_id: str, now_ms: float) -> int | None:
+        """What one answer to a fetch may have, so that no more than its first batch exceeds the quota; None: as much
+        as it likes."""
         limit = self.fetch.table.find(user, client_id)
-        return None if limit is None else max(1, int(limit.value * self.fetch.windows.of_rate_ms / 1000))
+        if limit is None:
+            return None
+        return max(1, int(self.fetch.sensors.of(limit.share, now_ms).left(limit.value, now_ms)))

@@ -48,19 +48,20 @@ class TokenBucket:
 
     def take(self, tokens: float, limit: float, now_ms: float) -> None:
         """Takes so many, though they may be more than there are."""
-        self._tokens = self._left(limit, now_ms) - tokens
+        self._tokens = self.left(limit, now_ms) - tokens
         self._at_ms, self._limit = now_ms, limit
 
     def throttle_time_ms(self, limit: float, now_ms: float, tokens: float = 0) -> int:
         """How long until so many are there, and nothing is owed; 0 if it is so."""
-        missing = tokens - self._left(limit, now_ms)
+        missing = tokens - self.left(limit, now_ms)
         return max(1, round(missing / limit * 1000)) if missing > 0 else 0
 
     def is_idle(self, now_ms: float) -> bool:
         """Whether it is full: as one that is new."""
-        return self._left(self._limit, now_ms) >= self._full(self._limit)
+        return self.left(self._limit, now_ms) >= self._full(self._limit)
 
-    def _left(self, limit: float, now_ms: float) -> float:
+    def left(self, limit: float, now_ms: float) -> float:
+        """What is there; below zero, what is owed."""
         return min(self._full(limit), self._tokens + limit * (now_ms - self._at_ms) / 1000)
 
     def _full(self, limit: float) -> float:
@@ -78,7 +79,8 @@ class Sensors(Generic[Key]):
         self._at_most = at_most
         self._kept: dict[Key, TokenBucket] = {}
         """The one that was asked for last is the last."""
-        self._of_the_rest = TokenBucket(burst_ms)
+        self.of_the_rest = TokenBucket(burst_ms)
+        """Of all clients for whom there is no room."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -89,7 +91,7 @@ class Sensors(Generic[Key]):
         if kept is None:
             self._drop_idle(now_ms)
             if len(self._kept) >= self._at_most:
-                return self._of_the_rest
+                return self.of_the_rest
             kept = TokenBucket(self._burst_ms)
         self._kept[key] = kept
         return kept

@@ -53,8 +53,12 @@ def test_time_of_the_loop() -> None:
 def test_one_answer_does_not_exceed_a_quota_by_itself() -> None:
     quotas = ClientQuotas(ELEVEN)
     quotas.update({APP: {"consumer_byte_rate": 100.0}})
-    assert quotas.fetch_max_bytes("a", "app") == 1000
-    assert quotas.fetch_max_bytes("a", "other") is None
+    assert quotas.fetch_max_bytes("a", "app", 0) == 1000
+    quotas.fetch.record("a", "app", 900, 0)
+    assert quotas.fetch_max_bytes("b", "app", 0) == 100
+    quotas.fetch.record("a", "app", 900, 0)
+    assert quotas.fetch_max_bytes("b", "app", 0) == 1
+    assert quotas.fetch_max_bytes("a", "other", 0) is None
 
 
 def test_who_knows_of_the_quota_is_refused_others_wait() -> None:
