@@ -93,7 +93,9 @@ class ControllerServer:
         self._now_ms = now_ms
         self._rng = rng
         self._halt = halt
-        self._driver = ControllerDriver(config.controller, topic_configs, rng, resource_configs, mutation_quotas)
+        self._driver = ControllerDriver(
+            config.controller, topic_configs, rng, resource_configs, mutation_quotas
+        )
         self._state = self._driver.state
         self._network = VoterNetwork(
             config.raft,

@@ -17,7 +17,6 @@ from typing import Any
 import structlog
 
 from fetcher.fetcher_manager import FetcherManager
-from kraft.broker.client_quotas import BrokerQuotas
 from kraft.broker.coordinators.coordinators import Coordinators
 from kraft.broker.dispatch import Dispatcher
 from kraft.broker.membership.controller_client import ControllerClient

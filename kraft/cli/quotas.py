@@ -1,4 +1,4 @@
-"""`kraft quotas`: what users, client ids and addresses may take, as `kafka-configs` shows and sets it (KIP-546, KIP-612)."""
+"""`kraft quotas`: what users, client ids and addresses may take, as Kafka's `kafka-configs` shows and sets it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def describe(
 @reflowed
 def add(
     quotas: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE…", help="producer_byte_rate=1048576, say.", show_default=False)
+        list[str],
+        typer.Argument(metavar="KEY=VALUE…", help="producer_byte_rate=1048576, say.", show_default=False),
     ],
     user: User = None,
     user_defaults: UserDefaults = False,
@@ -135,7 +136,8 @@ def add(
 @reflowed
 def remove(
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY…]", help="Which quotas; without any, all.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[KEY…]", help="Which quotas; without any, all.", show_default=False),
     ] = None,
     user: User = None,
     user_defaults: UserDefaults = False,
@@ -252,7 +254,9 @@ def _show(entries: Sequence[EntryData]) -> None:
     for entry in entries:
         names = {part.entity_type: part.entity_name or DEFAULT_TEXT for part in entry.entity}
         for value in entry.values:
-            rows.append([names.get(USER), names.get(CLIENT_ID), names.get(IP), value.key, f"{value.value:.15g}"])
+            rows.append(
+                [names.get(USER), names.get(CLIENT_ID), names.get(IP), value.key, f"{value.value:.15g}"]
+            )
     show_rows(("user", "client id", "ip", "quota", "value"), rows)
 
 

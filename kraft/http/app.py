@@ -45,9 +45,7 @@ class NodeView(Protocol):
         """The document of `/api/cluster`: JSON values only."""
 
 
-def make_app(
-    view: NodeView, metrics: NodeMetrics, hosts: AllowedHosts = ONLY_ADDRESSES
-) -> web.Application:
+def make_app(view: NodeView, metrics: NodeMetrics, hosts: AllowedHosts = ONLY_ADDRESSES) -> web.Application:
     """The application of one node, for requests that name one of its `hosts`."""
 
     async def live(request: web.Request) -> web.Response:

@@ -28,9 +28,7 @@ class AllowedHosts:
         if path == FREE or path.startswith(f"{FREE}/"):
             return None
         if host is not None and not self._is_own(_name_of(host)):
-            return (
-                f"this node is not called {host[:100]!r}: use its address, or add the name to http.allowed.hosts"
-            )
+            return f"this node is not called {host[:100]!r}: use its address, or add the name to http.allowed.hosts"
         if origin is not None and (host is None or origin.partition("://")[2].lower() != host.lower()):
             return f"pages of {origin[:100]!r} may not read what this node shows"
         return None

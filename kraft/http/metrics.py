@@ -273,7 +273,9 @@ def _throttle_families(rates: Mapping[str, float]) -> Iterator[Metric]:
 
 def _quota_families(quotas: QuotasSnapshot) -> Iterator[Metric]:
     requests = CounterMetricFamily(
-        "kafka_server_quota_throttledrequests", "Requests that exceeded a quota of their client.", labels=["quota"]
+        "kafka_server_quota_throttledrequests",
+        "Requests that exceeded a quota of their client.",
+        labels=["quota"],
     )
     times = CounterMetricFamily(
         "kafka_server_quota_throttletimems", "How long clients were muted for that, in ms.", labels=["quota"]

@@ -154,7 +154,9 @@ class SocketServer:
         connection.mute_until(at_s if is_taken else math.inf)
         if not is_taken:
             self.refused_count += 1
-            loop.call_at(at_s, connection.close, "its address opens connections faster than its quota lets it")
+            loop.call_at(
+                at_s, connection.close, "its address opens connections faster than its quota lets it"
+            )
 
     def forget(self, connection: Connection, unfinished: list[asyncio.Task[Response | None]]) -> None:
         """The connection is gone; keeps its cancelled tasks until they have ended."""

@@ -101,7 +101,9 @@ def _keys_of(entity: QuotaEntity) -> Mapping[str, _Range]:
     if IP not in types:
         return _OF_CLIENTS
     if len(types) > 1:
-        raise _refused("Invalid quota entity combination: an ip has neither a user nor a client-id beside it.")
+        raise _refused(
+            "Invalid quota entity combination: an ip has neither a user nor a client-id beside it."
+        )
     name = entity[0][1]
     if name != _DEFAULT and not _is_address(name):
         raise _refused(f"{name} is not a valid IP address.")

@@ -209,9 +209,7 @@ class ControllerState:
             )
             return [Complete(request_id, None, error)]
         try:
-            given = Circumstances(
-                self._view(), self._cluster, self._rng, now_ms, self._mutation_quotas
-            )
+            given = Circumstances(self._view(), self._cluster, self._rng, now_ms, self._mutation_quotas)
             decision = decide(request, given)
         except ControllerError as error:
             return self._wait(_Waiter(request_id, _no_response, error))

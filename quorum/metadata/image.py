@@ -53,8 +53,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 IMAGE_VERSION = 4
-"""Version 4 has client quotas, version 3 the epochs of unclean elections, version 2 offline replicas, version 1 features, voters'
-identities, ELRs and reassignments; older versions are read without them."""
+"""Version 4 has client quotas, version 3 the epochs of unclean elections, version 2 offline replicas, version 1
+features, voters' identities, ELRs and reassignments; older versions are read without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class MetadataImage:
     """The cluster's metadata after the record at `offset` (-1 = none yet), written in Raft term `epoch`.
 
     `features` are the finalized levels by name; a missing feature is at level 0. `voters` are the voters' directory
-    ids by node id, `client_quotas` the values of each entity by key. Images share the mappings, which are never written to.
+    ids by node id, `client_quotas` the values of each entity by key. Images share the mappings, which are never
+    written to.
     """
 
     offset: int = -1
@@ -101,7 +102,7 @@ class MetadataImage:
         return finished(self.encode_steps())
 
     def encode_steps(self, rows_per_step: int = ROWS_PER_STEP) -> Steps[bytes]:
-        """The canonical bytes, in steps of so many rows: a broker, topic, partition, config resource or entity with quotas each."""
+        """The canonical bytes, in steps of so many rows: a broker, topic, partition, config resource or entity each."""
         packer = msgpack.Packer(use_bin_type=True, autoreset=False)
         pieces: list[bytes] = []
         for number, _ in enumerate(self._pack_rows(packer), 1):

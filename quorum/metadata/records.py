@@ -48,7 +48,7 @@ def listener(value: object) -> Listener:
 def quota_entity(value: object) -> tuple[tuple[str, str], ...]:
     """A check for the encoded entity of a quota."""
     short = wire.text(255)
-    entity = wire.tuple_of(wire.fixed_tuple((short, short)))(value)
+    entity: tuple[tuple[str, str], ...] = wire.tuple_of(wire.fixed_tuple((short, short)))(value)
     types = [kind for kind, _ in entity]
     if not types or types != sorted(set(types)):
         raise MalformedError(f"an entity has parts of ascending types, not {wire.describe(value)}")

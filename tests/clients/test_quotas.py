@@ -113,7 +113,9 @@ def consume(cluster: NodeProcesses, topic: str, client_id: str, count: int) -> t
     return took_s, told
 
 
-def test_producers_and_consumers_are_slowed_down_and_others_are_not(cluster: NodeProcesses, quotas: Quotas) -> None:
+def test_producers_and_consumers_are_slowed_down_and_others_are_not(
+    cluster: NodeProcesses, quotas: Quotas
+) -> None:
     topic = cluster.create_topic("quotas")
     quotas("add", f"producer_byte_rate={RATE}", f"consumer_byte_rate={RATE}", *GREEDY)
     took_s, told = produce(cluster, topic, "greedy", MESSAGES)
@@ -145,7 +147,9 @@ def test_quotas_by_command(cluster: NodeProcesses, quotas: Quotas) -> None:
     assert "has no quota" in quotas("describe", "--user", "bob", exit_code=EXIT_FAILED)
     refused = quotas("add", "producer_byte_rate=0.5", "--user", "bob", exit_code=EXIT_FAILED)
     assert "fractional" in refused
-    assert "not a valid IP" in quotas("add", "connection_creation_rate=1", "--ip", "nowhere", exit_code=EXIT_FAILED)
+    assert "not a valid IP" in quotas(
+        "add", "connection_creation_rate=1", "--ip", "nowhere", exit_code=EXIT_FAILED
+    )
     quotas("add", "producer_byte_rate=1", exit_code=EXIT_USAGE)
     quotas("add", "producer_byte_rate=fast", "--user", "bob", exit_code=EXIT_USAGE)
     quotas("list", "--user", "bob", "--user-defaults", exit_code=EXIT_USAGE)

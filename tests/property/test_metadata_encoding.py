@@ -27,7 +27,9 @@ isrs = st.lists(ids, max_size=4, unique=True).map(tuple)
 listeners = st.builds(r.Listener, short, short, st.integers(0, 65535), short)
 levels = st.integers(0, 2**15 - 1)
 features = st.tuples(short, levels, levels).map(lambda range_: (range_[0], *sorted(range_[1:])))
-entities = st.dictionaries(short, short, min_size=1, max_size=2).map(lambda names: tuple(sorted(names.items())))
+entities = st.dictionaries(short, short, min_size=1, max_size=2).map(
+    lambda names: tuple(sorted(names.items()))
+)
 recovery = st.sampled_from([r.RECOVERED, r.RECOVERING])
 
 any_record: st.SearchStrategy[r.Record] = st.one_of(

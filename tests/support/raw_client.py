@@ -53,7 +53,9 @@ class RawConnection:
         """A request; returns its correlation id."""
         self._correlation_id += 1
         self.send(
-            encode_request_frame(message, version, correlation_id=self._correlation_id, client_id=self.client_id)
+            encode_request_frame(
+                message, version, correlation_id=self._correlation_id, client_id=self.client_id
+            )
         )
         return self._correlation_id
 

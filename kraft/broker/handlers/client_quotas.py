@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48), from this broker's metadata; AlterClientQuotas (49), forwarded to the active controller."""
+"""DescribeClientQuotas (48), from this broker's metadata; AlterClientQuotas (49), forwarded to the controller."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ class _Filter:
         names = dict(entity)
         if self._strict and names.keys() != self._names.keys():
             return False
-        return all(
-            kind in names and wanted in (None, names[kind]) for kind, wanted in self._names.items()
-        )
+        return all(kind in names and wanted in (None, names[kind]) for kind, wanted in self._names.items())
 
 
 def _matched_name(component: ComponentData) -> str | None:
@@ -133,7 +131,10 @@ def _problem(entry: AlterationData) -> Refusal | None:
 
 def _entity(entry: AlterationData) -> Entity:
     return tuple(
-        sorted((part.entity_type, DEFAULT if part.entity_name is None else part.entity_name) for part in entry.entity)
+        sorted(
+            (part.entity_type, DEFAULT if part.entity_name is None else part.entity_name)
+            for part in entry.entity
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48) and AlterClientQuotas (49): what users, client ids and addresses may take (KIP-546, KIP-612)."""
+"""DescribeClientQuotas (48), AlterClientQuotas (49): what users, client ids and addresses may take (KIP-546)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A connection beyond an address's rate is not taken; it is closed a little later, so that who tries again at once gains
 nothing. One beyond a listener's rate is taken, and read a little later. An address costs memory only while it has a
-quota and connects. Connections between brokers, where they have a listener of their own, do not count for all listeners.
+quota and connects. Connections between brokers, where they have a listener of their own, do not count for all.
 """
 
 from __future__ import annotations

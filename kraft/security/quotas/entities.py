@@ -61,9 +61,7 @@ class QuotaTable:
         for of_user, of_client_id in _by_exactness(user, client_id):
             value = self._values.get((of_user, of_client_id))
             if value is not None:
-                share = Share(
-                    None if of_user is None else user, None if of_client_id is None else client_id
-                )
+                share = Share(None if of_user is None else user, None if of_client_id is None else client_id)
                 return Limit(share, value)
         return None
 

@@ -1,4 +1,4 @@
-"""How many partitions clients may have created and deleted, a second: token buckets, at the active controller (KIP-599).
+"""How many partitions clients may have created and deleted, a second, at the active controller (KIP-599).
 
 A request that began while nothing was owed is carried out whole, and what it took is owed from then on. What is owed
 keeps clients that know of the quota (`strict`) from further changes, and makes all others wait. The quotas are those of

@@ -1,4 +1,4 @@
-"""Buckets of tokens that fill with time, and a bounded set of them: how much may pass, and how long who took too much waits.
+"""Buckets of tokens that fill with time: how much may pass, and how long who took too much waits; many of them.
 
 Guarantees: who waits for as long as `throttle_time_ms` says takes no more, over any time, than the limit of that time,
 one burst and one last request. After a silence as much may pass at once as Kafka's measured rates let pass, and what
@@ -9,7 +9,7 @@ monotonic milliseconds, limits are for each second. KIP-13, KIP-219, KIP-599.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 SENSORS_MAX: Final = 10_000
@@ -17,20 +17,20 @@ SENSORS_MAX: Final = 10_000
 
 
 class Windows(NamedTuple):
-    """By how many windows of which length a burst is bounded (`quota.window.num`, `quota.window.size.seconds`)."""
+    """How many, and how long each is: what bounds a burst (`quota.window.num`, `quota.window.size.seconds`)."""
 
-    count: int = 11
+    number: int = 11
     size_ms: int = 1000
 
     @property
     def of_rate_ms(self) -> int:
-        """How long a limit's worth may pass at once where Kafka measures a rate: the window under way does not count."""
-        return max(self.count - 1, 1) * self.size_ms
+        """How long a limit's worth passes at once where Kafka measures a rate: the window under way is left out."""
+        return max(self.number - 1, 1) * self.size_ms
 
     @property
     def of_bucket_ms(self) -> int:
         """The same where Kafka has a token bucket."""
-        return self.count * self.size_ms
+        return self.number * self.size_ms
 
 
 class TokenBucket:

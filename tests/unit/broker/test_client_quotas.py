@@ -76,7 +76,11 @@ class Client:
 
 
 def _bytes_of(segment: Segment) -> bytes:
-    return bytes(segment) if isinstance(segment, bytes | bytearray | memoryview) else b"".join(read_whole(segment))
+    return (
+        bytes(segment)
+        if isinstance(segment, bytes | bytearray | memoryview)
+        else b"".join(read_whole(segment))
+    )
 
 
 def produce(acks: int = 1) -> ProduceRequest:
@@ -120,7 +124,9 @@ async def test_who_produces_too_much_is_answered_and_muted(world: BrokerWorld) -
     client = Client(world)
     told = await client.ask(produce(), 9)
     assert told.responses[0].partition_responses[0].error_code == ErrorCode.NONE
-    assert 700 < told.throttle_time_ms < 2500  # somewhat more than 1000 bytes, of which a second's 100 pass, ten at once
+    assert (
+        700 < told.throttle_time_ms < 2500
+    )  # somewhat more than 1000 bytes, of which a second's 100 pass, ten at once
     assert client.muted_ms == told.throttle_time_ms
     client.now_s = client.muted_until_s
     again = await client.ask(produce(), 9)
@@ -180,7 +186,13 @@ async def test_a_session_goes_on_where_a_throttled_fetch_left_it(world: BrokerWo
     await limit(world, consumer_byte_rate=100.0)
     world.quotas.clients.fetch.record("alice", "app", 1500, client.now_s * 1000)
     goes_on = FetchRequest(
-        replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=10**6, session_id=session_id, session_epoch=1, topics=[]
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=10**6,
+        session_id=session_id,
+        session_epoch=1,
+        topics=[],
     )
     none = await client.ask(goes_on, 12)
     assert (none.error_code, none.session_id, none.responses) == (ErrorCode.NONE, session_id, [])
@@ -229,7 +241,9 @@ async def test_a_change_of_topics_is_charged_to_its_client(world: BrokerWorld) -
         messages.CreateTopicsRequest, lambda call: messages.CreateTopicsResponse((result,), 3000)
     )
     for version, strict in ((5, False), (6, True)):
-        told = await client.ask(CreateTopicsRequest(topics=[CreatableTopic(name="new")], timeout_ms=1000), version)
+        told = await client.ask(
+            CreateTopicsRequest(topics=[CreatableTopic(name="new")], timeout_ms=1000), version
+        )
         assert world.controller.calls[-1].mutator == messages.Mutator("bob", "admin", strict)
         assert told.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
         assert told.throttle_time_ms == client.muted_ms == 3000
@@ -255,7 +269,9 @@ def entity_of(entry: Any) -> dict[str, str | None]:
         ([ComponentData("ip", 0, "10.0.0.1")], True, ["ip"]),
     ],
 )
-async def test_describing(world: BrokerWorld, components: list[ComponentData], strict: bool, found: list[str]) -> None:
+async def test_describing(
+    world: BrokerWorld, components: list[ComponentData], strict: bool, found: list[str]
+) -> None:
     entities = {
         "app": (("client-id", "app"),),
         "both": (("client-id", "app"), ("user", "alice")),
@@ -268,7 +284,10 @@ async def test_describing(world: BrokerWorld, components: list[ComponentData], s
     assert [entity_of(entry) for entry in response.entries] == [
         {kind: name or None for kind, name in entities[key]} for key in found
     ]
-    assert all([(value.key, value.value) for value in entry.values] == [("some_rate", 1.0)] for entry in response.entries)
+    assert all(
+        [(value.key, value.value) for value in entry.values] == [("some_rate", 1.0)]
+        for entry in response.entries
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,7 +301,9 @@ async def test_describing(world: BrokerWorld, components: list[ComponentData], s
         ([ComponentData("ip", 2, None), ComponentData("user", 2, None)], ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_filters_that_make_no_sense(world: BrokerWorld, components: list[ComponentData], code: ErrorCode) -> None:
+async def test_filters_that_make_no_sense(
+    world: BrokerWorld, components: list[ComponentData], code: ErrorCode
+) -> None:
     response = world.handle(DescribeClientQuotasRequest(components), 1)
     assert (response.error_code, response.entries) == (code, None)
     assert response.error_message
@@ -295,7 +316,10 @@ async def test_altering(world: BrokerWorld) -> None:
         messages.AlterClientQuotasResponse((messages.ClientQuotaResult(), refused)),
     )
     entries = [
-        AlterationData([EntityData("user", "alice"), EntityData("client-id", None)], [OpData("a", 1.0), OpData("b", remove=True)]),
+        AlterationData(
+            [EntityData("user", "alice"), EntityData("client-id", None)],
+            [OpData("a", 1.0), OpData("b", remove=True)],
+        ),
         AlterationData([EntityData("user", "")], [OpData("a", 1.0)]),
         AlterationData([EntityData("user", "bob")], [OpData("a", float("nan"))]),
         AlterationData([EntityData("ip", None)], [OpData("c", 2.0)]),

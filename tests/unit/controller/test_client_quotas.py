@@ -44,7 +44,9 @@ def test_quotas_are_set_changed_and_removed() -> None:
         BOTH: {RATE: 1024.0, "request_percentage": 12.5},
         IP: {"connection_creation_rate": 3.0},
     }
-    assert alter(world, alteration(BOTH, producer_byte_rate=None), alteration(ALICE, producer_byte_rate=None)) == [
+    assert alter(
+        world, alteration(BOTH, producer_byte_rate=None), alteration(ALICE, producer_byte_rate=None)
+    ) == [
         "NONE",
         "NONE",
     ]
@@ -92,10 +94,14 @@ def test_refusals(entity: QuotaEntity, values: dict[str, float], sentence: str) 
 
 def test_all_of_an_entity_or_nothing() -> None:
     world = World()
-    assert alter(world, alteration(ALICE, producer_byte_rate=1.0, consumer_byte_rate=-1.0)) == ["INVALID_REQUEST"]
+    assert alter(world, alteration(ALICE, producer_byte_rate=1.0, consumer_byte_rate=-1.0)) == [
+        "INVALID_REQUEST"
+    ]
     twice = ClientQuotaAlteration(ALICE, (QuotaChange(RATE, 1.0), QuotaChange(RATE, 2.0)))
     assert alter(world, twice) == ["INVALID_REQUEST"]
-    assert alter(world, alteration(ALICE, producer_byte_rate=1.0), alteration(ALICE, consumer_byte_rate=1.0)) == [
+    assert alter(
+        world, alteration(ALICE, producer_byte_rate=1.0), alteration(ALICE, consumer_byte_rate=1.0)
+    ) == [
         "INVALID_REQUEST",
         "INVALID_REQUEST",
     ]

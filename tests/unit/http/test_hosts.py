@@ -36,7 +36,8 @@ def test_own_names(host: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "", "localhost.evil.example", "node-1.example,evil.example"]
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "", "localhost.evil.example", "node-1.example,evil.example"],
 )
 def test_foreign_names(host: str) -> None:
     refusal = HOSTS.refusal("/", host, None)

@@ -51,7 +51,14 @@ def base() -> MetadataImage:
             Partition(tid(n), 1, (2, 3), (2, 3), 2),
         )
     ]
-    return applied(EMPTY, *brokers, *unfenced, *topics, Config("topic", "t1", "retention.ms", "5"), ClientQuota((("user", "bob"),), "producer_byte_rate", 5.0))[1]
+    return applied(
+        EMPTY,
+        *brokers,
+        *unfenced,
+        *topics,
+        Config("topic", "t1", "retention.ms", "5"),
+        ClientQuota((("user", "bob"),), "producer_byte_rate", 5.0),
+    )[1]
 
 
 def told(changes: MetadataChanges) -> dict[str, object]:
