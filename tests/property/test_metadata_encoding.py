@@ -144,6 +144,7 @@ def strategy_of(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a message's field, as its type says."""
     scalars: dict[Any, st.SearchStrategy[Any]] = {
         int: st.integers(-(2**63), 2**63 - 1),
+        float: st.floats(allow_nan=False, allow_infinity=False),
         str: short,
         bytes: st.binary(max_size=20),
         bool: st.booleans(),

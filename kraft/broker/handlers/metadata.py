@@ -31,11 +31,12 @@ from kraft.protocol.schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kraft.security.quotas.entities import user_of
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.controller.topic_names import is_internal, topic_name_problem
 from quorum.metadata.image import PartitionImage, TopicImage
 from quorum.metadata.records import NO_LEADER
-from quorum.rpc.messages import NewTopic
+from quorum.rpc.messages import Mutator, NewTopic
 
 DESCRIBE_PARTITIONS_MAX = 2_000
 FIRST_VERSION_WITH_IDS = 12
@@ -61,7 +62,10 @@ async def _create_then_answer(
     internal = {
         topic.name: topic for topic in (services.groups.topic.as_new(), services.transactions.topic.as_new())
     }
-    failures = await services.topic_creation.ensure(internal.get(name, NewTopic(name)) for name in missing)
+    mutator = Mutator(user_of(request.session.principal), request.client_id or "", strict=True)
+    failures = await services.topic_creation.ensure(
+        (internal.get(name, NewTopic(name)) for name in missing), mutator=mutator
+    )
     return _answer(services, request, failures)
 
 
