@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar
 
+from quorum.metadata.acls import Acl
 from quorum.metadata.image import ConfigKey, MetadataImage, PartitionId, PartitionImage, TopicImage
 
 _Key = TypeVar("_Key", int, str, ConfigKey)
@@ -41,6 +42,9 @@ class MetadataChanges(Protocol):
     @property
     def changed_voters(self) -> tuple[int, ...]: ...
 
+    @property
+    def changed_acls(self) -> tuple[Acl, ...]: ...
+
 
 class ImageDiff:
     """The changes from `base` to `image`, found by comparing them. O(size of both)."""
@@ -64,6 +68,7 @@ class ImageDiff:
         self.changed_configs: tuple[ConfigKey, ...] = _changed_keys(base.configs, image.configs)
         self.changed_features: tuple[str, ...] = _changed_keys(base.features, image.features)
         self.changed_voters: tuple[int, ...] = _changed_keys(base.voters, image.voters)
+        self.changed_acls: tuple[Acl, ...] = tuple(sorted(base.acls ^ image.acls))
 
     def _partitions(
         self, base: MetadataImage, image: MetadataImage

@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple
 
 from quorum.errors import MalformedError
 from quorum.metadata import wire
+from quorum.metadata.acls import Acl, acl
 
 TOPIC_RESOURCE = "topic"
 BROKER_RESOURCE = "broker"
@@ -205,6 +206,20 @@ class VoterIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessControlEntry:
+    """An ACL is added."""
+
+    acl: Annotated[Acl, acl]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAccessControlEntry:
+    """An ACL is removed."""
+
+    acl: Annotated[Acl, acl]
+
+
+@dataclass(frozen=True, slots=True)
 class NoOp:
     """Changes nothing; lets the log make progress."""
 
@@ -222,4 +237,6 @@ Record = (
     | NoOp
     | FeatureLevel
     | VoterIdentity
+    | AccessControlEntry
+    | RemoveAccessControlEntry
 )
