@@ -1,12 +1,14 @@
 """What a client may do, as bits by the codes of Kafka's operations, for answers that tell it (KIP-430).
 
-Nobody is forbidden anything here, so it is everything that there is for a kind of resource, as in a Kafka
-without an authorizer.
+Without an authorizer it is everything that there is for a kind of resource, as in Kafka.
 """
 
 from __future__ import annotations
 
-from kraft.protocol.api import AclOperation
+from kraft.broker.services import BrokerServices
+from kraft.network.session import Session
+from kraft.protocol.api import AclOperation, ResourceType
+from quorum.metadata.acls import CLUSTER_NAME
 
 
 def _bits(*operations: AclOperation) -> int:
@@ -39,3 +41,21 @@ GROUP_OPERATIONS = _bits(
     AclOperation.DESCRIBE_CONFIGS,
     AclOperation.ALTER_CONFIGS,
 )
+_OF = {
+    ResourceType.CLUSTER: CLUSTER_OPERATIONS,
+    ResourceType.TOPIC: TOPIC_OPERATIONS,
+    ResourceType.GROUP: GROUP_OPERATIONS,
+}
+
+
+def authorized_operations(
+    services: BrokerServices, session: Session, resource: ResourceType, name: str = CLUSTER_NAME
+) -> int:
+    """What whoever is at the other end of the connection may do with a cluster, topic or group."""
+    authorization = services.authorization
+    everything = _OF[resource]
+    return (
+        everything
+        if authorization is None
+        else everything & authorization.operations(session, resource, name)
+    )
