@@ -5,6 +5,9 @@ Without an authorizer it is everything that there is for a kind of resource, as 
 
 from __future__ import annotations
 
+from typing import Any
+
+from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.session import Session
 from kraft.protocol.api import AclOperation, ResourceType
@@ -46,6 +49,14 @@ _OF = {
     ResourceType.TOPIC: TOPIC_OPERATIONS,
     ResourceType.GROUP: GROUP_OPERATIONS,
 }
+
+
+def cluster_operations(services: BrokerServices, request: Request[Any]) -> int:
+    """What its client may do with the cluster: nothing is said to those who may not describe it."""
+    judge = services.judge(request)
+    if judge is not None and not judge.shows(ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return authorized_operations(services, request.session, ResourceType.CLUSTER)
 
 
 def authorized_operations(

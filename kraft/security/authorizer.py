@@ -9,7 +9,6 @@ a publisher of the metadata; `kraft.broker.authorization` asks it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -20,8 +19,6 @@ from quorum.metadata.acls import ALLOW, PREFIXED, WILDCARD, Acl
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.image import MetadataImage
 
-STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-"""What `authorizer.class.name` calls it."""
 ANYBODY: Final = f"User:{WILDCARD}"
 MAX_REMEMBERED: Final = 20_000
 """Decisions that are remembered."""
@@ -206,15 +203,3 @@ def canonical_host(text: str) -> str:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     return str(address)
-
-
-_PRINCIPAL = re.compile(r"[^:]+:.+", re.DOTALL)
-
-
-def parse_super_users(text: str) -> frozenset[str]:
-    """The principals of `super.users`, which semicolons part. Raises ValueError for one without a type."""
-    principals = frozenset(part.strip() for part in text.split(";") if part.strip())
-    for principal in sorted(principals):
-        if not _PRINCIPAL.fullmatch(principal):
-            raise ValueError(f"{principal!r} is no principal; write User:NAME, parted by semicolons")
-    return principals
