@@ -33,7 +33,6 @@ def bit(operation: int) -> int:
 
 EVERYTHING: Final = sum(bit(operation) for operation in AclOperation if operation is not AclOperation.ALL)
 _IMPLIED: Final = {
-    AclOperation.ALL: EVERYTHING,
     AclOperation.READ: bit(AclOperation.DESCRIBE),
     AclOperation.WRITE: bit(AclOperation.DESCRIBE),
     AclOperation.DELETE: bit(AclOperation.DESCRIBE),
@@ -58,10 +57,11 @@ class _Rule:
         self.allowed = self.denied = 0
         for acl in self.acls:
             operation = AclOperation(acl.operation)
+            named = EVERYTHING if operation is AclOperation.ALL else bit(operation)
             if acl.permission_type == ALLOW:
-                self.allowed |= bit(operation) | _IMPLIED.get(operation, 0)
+                self.allowed |= named | _IMPLIED.get(operation, 0)
             else:
-                self.denied |= EVERYTHING if operation is AclOperation.ALL else bit(operation)
+                self.denied |= named
 
 
 _Rules = dict[tuple[str, str], _Rule]

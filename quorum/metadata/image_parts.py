@@ -141,9 +141,9 @@ class TopicImage:
     partitions: tuple[PartitionImage, ...]
 
 
-BROKER_FIELDS = (8, 9, 9, 9)
+BROKER_FIELDS = (8, 9, 9, 9, 9)
 """How many of a broker's fields its row has, by image version."""
-PARTITION_FIELDS = (6, 10, 11, 12)
+PARTITION_FIELDS = (6, 10, 11, 12, 12)
 """How many of a partition's fields its row has, by image version."""
 
 

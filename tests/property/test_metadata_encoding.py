@@ -15,6 +15,7 @@ from quorum.controller.proposal import Proposal, ProposalFence, apply_proposal
 from quorum.errors import MalformedImageError, MalformedMessageError, MalformedRecordError
 from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
+from quorum.metadata.acls import Acl
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.rpc import message_codec
 from quorum.rpc.messages import METHODS
@@ -28,6 +29,9 @@ listeners = st.builds(r.Listener, short, short, st.integers(0, 65535), short)
 levels = st.integers(0, 2**15 - 1)
 features = st.tuples(short, levels, levels).map(lambda range_: (range_[0], *sorted(range_[1:])))
 recovery = st.sampled_from([r.RECOVERED, r.RECOVERING])
+
+codes = st.integers(-128, 127)
+acls = st.builds(Acl, codes, short, codes, short, short, codes, codes)
 
 any_record: st.SearchStrategy[r.Record] = st.one_of(
     st.builds(
@@ -62,6 +66,8 @@ any_record: st.SearchStrategy[r.Record] = st.one_of(
     st.builds(r.NoOp),
     st.builds(r.FeatureLevel, short, levels),
     st.builds(r.VoterIdentity, ids, uuids),
+    st.builds(r.AccessControlEntry, acls),
+    st.builds(r.RemoveAccessControlEntry, acls),
 )
 plain = st.recursive(
     st.none()
