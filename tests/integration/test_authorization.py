@@ -5,12 +5,14 @@ What is denied is told as Kafka tells it, and nothing is denied any more once th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import pytest
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS
+from kraft.cli.app import run
 from kraft.protocol.api import APIS, AclOperation, ApiKey, ResourceType
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -612,3 +614,29 @@ def test_each_right_of_each_api_is_among_the_cases() -> None:
     }
     assert asked - denied == set()
     assert {key for key, *_ in denied} == APIS.keys() - {ApiKey.API_VERSIONS}
+
+
+# The command
+
+
+def test_acls_are_listed_added_and_removed(broker: Broker, capfd: pytest.CaptureFixture[str]) -> None:
+    host, port = broker.admin.socket.getpeername()
+
+    def acls(*arguments: str) -> Any:
+        capfd.readouterr()
+        assert run(["acls", *arguments, "--bootstrap-server", f"{host}:{port}"]) == 0
+        return capfd.readouterr().out
+
+    options = ("--allow-principal", "User:cli", "--consumer", "--topic", "cli", "--group", "cli")
+    added = json.loads(acls("add", *options, "--json"))["acls"]
+    assert [(one["resource_type"], one["operation"]) for one in added] == [
+        ("TOPIC", "READ"),
+        ("TOPIC", "DESCRIBE"),
+        ("GROUP", "READ"),
+    ]
+    assert json.loads(acls("list", "--principal", "User:cli", "--json"))["acls"] == added
+    lines = acls("list", "--topic", "cli", "--resource-pattern-type", "literal").splitlines()
+    assert lines[1].split() == ["TOPIC", "cli", "LITERAL", "User:cli", "*", "READ", "ALLOW"]
+    assert json.loads(acls("remove", *options, "--force", "--json"))["acls"] == added
+    assert acls("list", "--principal", "User:cli") == ""
+    assert acls("remove", *options, "--force") == "there was no such ACL\n"
