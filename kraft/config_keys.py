@@ -108,7 +108,9 @@ _AUTHORIZERS = ("", STANDARD_AUTHORIZER)
 
 def _authorizer(text: str) -> str:
     if text not in _AUTHORIZERS:
-        raise ValueError(f"{text!r} is not supported; use {STANDARD_AUTHORIZER}, or nothing for no authorizer")
+        raise ValueError(
+            f"{text!r} is not supported; use {STANDARD_AUTHORIZER}, or nothing for no authorizer"
+        )
     return text
 
 

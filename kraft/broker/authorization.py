@@ -53,7 +53,9 @@ class Audit:
         """Whether the log's level lets them through."""
         return logging.getLogger(AUDIT_LOGGER).isEnabledFor(logging.DEBUG)
 
-    def write(self, principal: str, host: str, right: Right, name: str | None, api: str, *, granted: bool) -> None:
+    def write(
+        self, principal: str, host: str, right: Right, name: str | None, api: str, *, granted: bool
+    ) -> None:
         """Kafka's sentence on one decision. `name` None: any of the resource's type."""
         second = int(self._clock_s())
         if second != self._second:

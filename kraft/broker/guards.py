@@ -570,7 +570,7 @@ def _finished(result: HandlerResult, finish: Callable[[Message | None], Message 
         return finish(result)
     if isinstance(result, Deferred):
         before: Callable[[Any], Message | None] = result.finish
-        return Deferred(result.future, lambda outcome: finish(before(outcome)))  # type: ignore[return-value]
+        return Deferred(result.future, lambda outcome: finish(before(outcome)))
     return _later(result, finish)
 
 

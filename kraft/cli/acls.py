@@ -1,7 +1,7 @@
 """`kraft acls`: lists, adds and removes ACLs, with the options of Kafka's `kafka-acls` (KIP-140, KIP-290).
 
-What options stand for is decided in `new_acls` and `filters_of`, both pure: each combination of a resource, a principal,
-a host and an operation is an ACL.
+`new_acls` and `filters_of`, both pure, say what options stand for: each combination of a resource, a principal, a host
+and an operation is an ACL.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def new_acls(named: Named) -> list[Acl]:
         raise UserError("name somebody: --allow-principal User:NAME, or --deny-principal", EXIT_USAGE)
     if named.pattern not in _NEW_PATTERNS:
         raise UserError(
-            f"a new ACL is {' or '.join(_NEW_PATTERNS)}, not {named.pattern!r}: that is for list and remove", EXIT_USAGE
+            f"a new ACL is {' or '.join(_NEW_PATTERNS)}, not {named.pattern!r}: that is for list and remove",
+            EXIT_USAGE,
         )
     return [
         Acl(kind, name, _pattern_of(named, kind), principal, host, operation, permission)
@@ -135,15 +136,13 @@ def filters_of(named: Named) -> list[AclFilter]:
     if not named.resources and not named.idempotent and not (named.allow_principals or named.deny_principals):
         raise UserError("name what to remove: a resource, or a principal", EXIT_USAGE)
     entries: list[tuple[str | None, str | None, int]] = [*named.entries] or [(None, None, ANY)]
-    if named.producer or named.consumer or named.idempotent or (named.operations and named.resources):
-        rights: list[tuple[int, str | None, int]] = [*_rights(named)]
+    rights: list[tuple[int, str | None, int]]
+    if named.producer or named.consumer or named.idempotent:
+        rights = [*_rights(named)]
     else:
+        resources: list[tuple[int, str | None]] = [*named.resources] or [(ANY, None)]
         operations: list[int] = [parse_operation(text) for text in named.operations] or [ANY]
-        rights = [
-            (*resource, operation)
-            for resource in named.resources or [(ANY, None)]
-            for operation in operations
-        ]
+        rights = [(*resource, operation) for resource in resources for operation in operations]
     return [
         AclFilter(
             kind,
@@ -168,9 +167,7 @@ def pattern_code(text: str) -> int:
     """Raises UserError, wrong usage."""
     code = _PATTERNS.get(text.lower())
     if code is None:
-        raise UserError(
-            f"--resource-pattern-type is one of {', '.join(_PATTERNS)}, not {text!r}", EXIT_USAGE
-        )
+        raise UserError(f"--resource-pattern-type is one of {', '.join(_PATTERNS)}, not {text!r}", EXIT_USAGE)
     return code
 
 
@@ -201,9 +198,7 @@ Ids = Annotated[
     Texts, typer.Option("--transactional-id", metavar="ID", help="A transactional id; * is every one.")
 ]
 Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-Users = Annotated[
-    Texts, typer.Option("--user-principal", metavar="PRINCIPAL", help="A user, as a resource.")
-]
+Users = Annotated[Texts, typer.Option("--user-principal", metavar="PRINCIPAL", help="A user, as a resource.")]
 Pattern = Annotated[
     str,
     typer.Option(
@@ -214,7 +209,8 @@ Pattern = Annotated[
     ),
 ]
 AllowPrincipals = Annotated[
-    Texts, typer.Option("--allow-principal", metavar="PRINCIPAL", help="Whom to allow it: User:NAME, or User:*.")
+    Texts,
+    typer.Option("--allow-principal", metavar="PRINCIPAL", help="Whom to allow it: User:NAME, or User:*."),
 ]
 DenyPrincipals = Annotated[
     Texts, typer.Option("--deny-principal", metavar="PRINCIPAL", help="Whom to deny it, whatever allows it.")
@@ -230,7 +226,9 @@ Operations = Annotated[
 ]
 Producer = Annotated[bool, typer.Option("--producer", help="What a producer to --topic needs.")]
 Consumer = Annotated[bool, typer.Option("--consumer", help="What a consumer of --topic in --group needs.")]
-Idempotent = Annotated[bool, typer.Option("--idempotent", help="With --producer: what an old broker's asks for.")]
+Idempotent = Annotated[
+    bool, typer.Option("--idempotent", help="With --producer: what an old broker's asks for.")
+]
 
 
 def _resources(

@@ -3,9 +3,9 @@
 `SUPPORTED` is what ApiVersions answers. The codec finds an API's message classes through `SPOKEN`, requests wait for
 the partitions that its row says they name, and the tables of handlers and of forwarded requests
 (`kraft.broker.dispatch`, `kraft.broker.handlers.forwarding`) are checked against it at import. A row's permissions are
-what Kafka's broker and controller ask their authorizer, and what `kraft.broker.authorization` asks this one's. A range is widened here, and nowhere
-else, when the new version is served in full. Every other key of the protocol has a name so that logs can say what a
-client asked for.
+what Kafka's broker and controller ask their authorizer, and what `kraft.broker.authorization` asks this one's. A range
+is widened here, and nowhere else, when the new version is served in full. Every other key of the protocol has a name
+so that logs can say what a client asked for.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ _Rules = dict[tuple[str, str], _Rule]
 class _Patterns:
     """What ACLs are about among the resources of one type."""
 
-    __slots__ = ("literal", "prefixed", "prefix_lengths")
+    __slots__ = ("literal", "prefix_lengths", "prefixed")
 
     def __init__(self) -> None:
         self.literal: dict[str, _Rules] = {}

@@ -1,4 +1,4 @@
-"""Which authorizer a broker has, and who may do everything: two keys of server.properties, read by `kraft.config_keys`."""
+"""Which authorizer a broker has, and who may do everything: keys of server.properties, read by `kraft.config_keys`."""
 
 from __future__ import annotations
 

@@ -132,4 +132,8 @@ def filter_problem(wanted: AclFilter) -> str | None:
         ("permission type", wanted.permission_type in (ANY, DENY, ALLOW)),
     )
     unknown = [what for what, is_known in codes if not is_known]
-    return f"The filter has an unknown {unknown[0]}; ask for one that Kafka has, or for any (1)." if unknown else None
+    return (
+        f"The filter has an unknown {unknown[0]}; ask for one that Kafka has, or for any (1)."
+        if unknown
+        else None
+    )

@@ -175,7 +175,9 @@ REFUSED = {
 }
 
 
-def refused(body: Callable[[], Message], version: int, *rights: Right, as_of: ResourceType | None = None) -> Case:
+def refused(
+    body: Callable[[], Message], version: int, *rights: Right, as_of: ResourceType | None = None
+) -> Case:
     return Case(body, version, rights, REFUSED[as_of or rights[-1][1]])
 
 
@@ -395,12 +397,8 @@ CASES = [
         3,
         (Op.ALTER, TOPIC),
     ),
-    refused(
-        lambda: ElectLeadersRequest(topic_partitions=[ElectedTopic(SEEN, [0])]), 2, (Op.ALTER, CLUSTER)
-    ),
-    refused(
-        lambda: ElectLeadersRequest(topic_partitions=[ElectedTopic(SEEN, [0])]), 0, (Op.ALTER, CLUSTER)
-    ),
+    refused(lambda: ElectLeadersRequest(topic_partitions=[ElectedTopic(SEEN, [0])]), 2, (Op.ALTER, CLUSTER)),
+    refused(lambda: ElectLeadersRequest(topic_partitions=[ElectedTopic(SEEN, [0])]), 0, (Op.ALTER, CLUSTER)),
     refused(
         lambda: AlterPartitionReassignmentsRequest(
             topics=[ReassignableTopic(SEEN, [ReassignablePartition(0, None)])]
@@ -497,9 +495,7 @@ CASES = [
         0,
         (Op.DESCRIBE, TOPIC),
     ),
-    refused(
-        lambda: DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY), 2, (Op.DESCRIBE, CLUSTER)
-    ),
+    refused(lambda: DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY), 2, (Op.DESCRIBE, CLUSTER)),
     refused(
         lambda: CreateAclsRequest([creation((Op.READ, TOPIC), PermissionType.ALLOW, principal="nobody")]),
         2,
@@ -509,7 +505,9 @@ CASES = [
 ]
 
 
-def creation(right: Right, permission: PermissionType, host: str = CLIENT, principal: str = "User:*") -> AclCreation:
+def creation(
+    right: Right, permission: PermissionType, host: str = CLIENT, principal: str = "User:*"
+) -> AclCreation:
     """An ACL about all resources whose names begin as those of these tests do."""
     operation, resource = right
     if resource is CLUSTER:
@@ -596,7 +594,9 @@ def test_what_is_denied_is_not_served(broker: Broker, case: Case) -> None:
             assert case.hidden not in repr(answer)
         else:
             assert case.code in codes(answer)
-            assert codes(broker.admin.call(case.body(), case.version)).isdisjoint(DENIALS), "it is the client's"
+            assert codes(broker.admin.call(case.body(), case.version)).isdisjoint(DENIALS), (
+                "it is the client's"
+            )
     finally:
         broker.deny_nothing()
     answer = broker.client.call(case.body(), case.version)

@@ -1,4 +1,4 @@
-"""The authorizer decides as Kafka's documentation says, whatever the ACLs are and in whichever order they came and went.
+"""The authorizer decides as Kafka's documentation says, whichever ACLs came and went in whichever order.
 
 The model knows no index: it walks through all ACLs for each question, sentence by sentence of the documentation.
 """

@@ -6,9 +6,9 @@ import msgpack
 import pytest
 
 from quorum.errors import MalformedRecordError
-from quorum.metadata.acls import Acl
 from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
+from quorum.metadata.acls import Acl
 
 TOPIC_ID = bytes(range(16))
 LISTENER = r.Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")

@@ -11,9 +11,9 @@ from quorum.metadata.changes import ImageDiff, MetadataChanges
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.records import (
+    AccessControlEntry,
     BrokerChange,
     Config,
-    AccessControlEntry,
     FeatureLevel,
     Listener,
     Partition,
