@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from kraft.listeners import split_host_port
 from kraft.security.quotas.connection_quotas import canonical_ip
+from kraft.security.super_users import STANDARD_AUTHORIZER, parse_super_users
 from partitions.log.config_values import number, whole_number
 from partitions.replica_selector import LEADER_SELECTOR, SELECTORS
 
@@ -116,6 +117,17 @@ _protocols = _subset_of("classic", "consumer")
 _assignors = _subset_of("uniform", "range")
 
 
+_AUTHORIZERS = ("", STANDARD_AUTHORIZER)
+
+
+def _authorizer(text: str) -> str:
+    if text not in _AUTHORIZERS:
+        raise ValueError(
+            f"{text!r} is not supported; use {STANDARD_AUTHORIZER}, or nothing for no authorizer"
+        )
+    return text
+
+
 def _folders(text: str) -> tuple[str, ...]:
     folders = _list(text)
     if not folders:
@@ -159,6 +171,20 @@ _KEYS: Final = (
     ConfigKey("ssl.keystore.type", "string", "PEM", _choice("PEM"), "The format of ssl.keystore.location."),
     ConfigKey("ssl.truststore.type", "string", "PEM", _choice("PEM"), "The format of ssl.truststore.location."),
     ConfigKey("ssl.client.auth", "string", "none", _choice("none", "required"), "Whether clients need a certificate."),
+    ConfigKey(
+        "authorizer.class.name", "string", "", _authorizer,
+        "The authorizer that judges clients by ACLs: org.apache.kafka.metadata.authorizer.StandardAuthorizer; empty:"
+        " there is none, and everybody may do everything.",
+    ),
+    ConfigKey(
+        "super.users", "list", "", parse_super_users,
+        "Principals that may do everything, parted by semicolons, as in User:admin;User:CN=broker. Brokers that connect"
+        " to each other without authentication are User:ANONYMOUS.",
+    ),
+    ConfigKey(
+        "allow.everyone.if.no.acl.found", "boolean", "false", _boolean,
+        "Whether everybody may do everything with a resource that no ACL is about.",
+    ),
     ConfigKey(
         "http.listener", "string", "127.0.0.1:0", _address,
         "host:port of the node's HTTP server; port 0 chooses a free one (a key of kraft's own).",

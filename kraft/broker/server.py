@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from fetcher.fetcher_manager import FetcherManager
+from kraft.broker.authorization import Authorization
 from kraft.broker.coordinators.coordinators import Coordinators
 from kraft.broker.dispatch import Dispatcher
 from kraft.broker.membership.controller_client import ControllerClient
@@ -54,7 +55,9 @@ from kraft.network.request_times import RequestTimes
 from kraft.network.response import Answer
 from kraft.network.sender import telling_of_files
 from kraft.network.server import SocketServer
+from kraft.network.session import ANONYMOUS
 from kraft.protocol.api import SUPPORTED
+from kraft.security.authorizer import StandardAuthorizer
 from partitions.log.errors import LogStorageError
 from partitions.log.node_logs.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log_manager import LogManager
@@ -65,6 +68,8 @@ from quorum.rpc.client import ControllerChannel, RpcClient
 log = structlog.get_logger(__name__)
 
 INCARNATION_ID_BYTES = 16
+INTER_BROKER_PRINCIPAL = ANONYMOUS
+"""Who brokers are to each other: none of their listeners' protocols authenticates."""
 LISTENER_GRACE_S = 2.0
 RETENTION_LOGS_PER_STEP = 100
 DELETED_FILES_CHECK_MS = 5_000
@@ -99,6 +104,7 @@ class BrokerServer:
         )
         self.controller = ControllerClient(ControllerChannel(self._rpc, config.voters, rng))
         self.metadata = MetadataCache()
+        self.authorization = self._make_authorization()
         self.recently_fenced = RecentlyFenced(lambda: self.replicas.monotonic_ms())
         self.metrics = BrokerMetrics()
         self.request_times = {key: RequestTimes() for key in SUPPORTED}
@@ -164,10 +170,28 @@ class BrokerServer:
             vital_directory=config.metadata_log_dir if config.is_controller else None,
         )
 
+    def _make_authorization(self) -> Authorization | None:
+        config = self._config
+        if not config.get("authorizer.class.name"):
+            return None
+        super_users = config.get("super.users")
+        authorizer = StandardAuthorizer(
+            super_users, allow_everyone_if_no_acl_found=config.get("allow.everyone.if.no.acl.found")
+        )
+        if INTER_BROKER_PRINCIPAL not in super_users:
+            log.warning(
+                "other brokers connect to this one without authentication, and super.users does not list them: they"
+                f" replicate only while ACLs allow {INTER_BROKER_PRINCIPAL} CLUSTER_ACTION on the cluster",
+                super_users=";".join(sorted(super_users)),
+            )
+        return Authorization(authorizer, self.metadata, self._loop.time)
+
     def _subscribe(self) -> None:
         """Who is told of metadata, in order: whoever acts on them finds the cache up to date."""
         self.loader.add_publisher(self._history)
         self.loader.add_publisher(self.metadata)
+        if self.authorization is not None:
+            self.loader.add_publisher(self.authorization.authorizer)
         self.loader.add_publisher(self.recently_fenced)
         self.loader.add_publisher(self.throttles)
         self.loader.add_publisher(self.quotas)
@@ -334,6 +358,7 @@ class BrokerServer:
             quotas=self.quotas,
             request_times=self.request_times,
             loggers=self._environment.loggers,
+            authorization=self.authorization,
         )
 
     def _make_fetchers(self) -> FetcherManager:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quorum.controller import (
+    acl_control,
     broker_removal,
     client_quota_control,
     configuration_control,
@@ -79,6 +80,8 @@ _DECIDE: Mapping[type[Any], Callable[[Any, Circumstances], Decision]] = {
         on.view, request
     ),
     messages.UpdateFeaturesRequest: lambda request, on: feature_control.update_features(on.view, request),
+    messages.CreateAclsRequest: lambda request, on: acl_control.create_acls(on.view, request),
+    messages.DeleteAclsRequest: lambda request, on: acl_control.delete_acls(on.view, request),
     messages.AllocateProducerIdsRequest: lambda request, on: producer_id_control.allocate_producer_ids(
         on.view, request
     ),

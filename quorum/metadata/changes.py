@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar
 
+from quorum.metadata.acls import Acl
 from quorum.metadata.image import ConfigKey, MetadataImage, PartitionId, PartitionImage, TopicImage
 from quorum.metadata.records import QuotaEntity
 
@@ -43,6 +44,9 @@ class MetadataChanges(Protocol):
     def changed_voters(self) -> tuple[int, ...]: ...
 
     @property
+    def changed_acls(self) -> tuple[Acl, ...]: ...
+
+    @property
     def changed_client_quotas(self) -> tuple[QuotaEntity, ...]: ...
 
 
@@ -68,6 +72,7 @@ class ImageDiff:
         self.changed_configs: tuple[ConfigKey, ...] = _changed_keys(base.configs, image.configs)
         self.changed_features: tuple[str, ...] = _changed_keys(base.features, image.features)
         self.changed_voters: tuple[int, ...] = _changed_keys(base.voters, image.voters)
+        self.changed_acls: tuple[Acl, ...] = tuple(sorted(base.acls ^ image.acls))
         self.changed_client_quotas: tuple[QuotaEntity, ...] = _changed_keys(
             base.client_quotas, image.client_quotas
         )

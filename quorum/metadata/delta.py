@@ -15,13 +15,16 @@ from typing import Any
 
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.errors import (
+    AclExistsError,
     InvalidProducerIdError,
     StaleBrokerEpochError,
     TopicExistsError,
+    UnknownAclError,
     UnknownBrokerError,
     UnknownPartitionError,
     UnknownTopicError,
 )
+from quorum.metadata.acls import Acl
 from quorum.metadata.image import (
     BrokerImage,
     ConfigKey,
@@ -32,6 +35,7 @@ from quorum.metadata.image import (
 )
 from quorum.metadata.records import (
     TOPIC_RESOURCE,
+    AccessControlEntry,
     BrokerChange,
     ClientQuota,
     Config,
@@ -43,6 +47,7 @@ from quorum.metadata.records import (
     QuotaEntity,
     Record,
     RegisterBroker,
+    RemoveAccessControlEntry,
     RemoveTopic,
     Topic,
     UnregisterBroker,
@@ -65,6 +70,7 @@ class MetadataDelta:
         self._next_producer_id = image.next_producer_id
         self._features: dict[str, int] | None = None
         self._voters: dict[int, bytes] | None = None
+        self._acls: set[Acl] | None = None
         self._client_quotas: dict[QuotaEntity, Mapping[str, float]] | None = None
         self._finished = False
         self._changed_brokers: dict[int, None] = {}
@@ -74,6 +80,7 @@ class MetadataDelta:
         self._changed_configs: dict[ConfigKey, None] = {}
         self._changed_features: dict[str, None] = {}
         self._changed_voters: dict[int, None] = {}
+        self._changed_acls: dict[Acl, None] = {}
         self._changed_client_quotas: dict[QuotaEntity, None] = {}
 
     # What changed ---------------------------------------------------------------------------------
@@ -134,6 +141,11 @@ class MetadataDelta:
         return tuple(sorted(self._changed_voters))
 
     @property
+    def changed_acls(self) -> tuple[Acl, ...]:
+        """ACLs that were added or removed, ascending."""
+        return tuple(sorted(self._changed_acls))
+
+    @property
     def changed_client_quotas(self) -> tuple[QuotaEntity, ...]:
         """Entities whose quotas changed or went away, ascending."""
         return tuple(sorted(self._changed_client_quotas))
@@ -168,6 +180,7 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             features=base.features if self._features is None else self._features,
             voters=base.voters if self._voters is None else self._voters,
+            acls=base.acls if self._acls is None else self._acls,
             client_quotas=base.client_quotas if self._client_quotas is None else self._client_quotas,
         )
 
@@ -307,7 +320,7 @@ class MetadataDelta:
             partitions = self._partitions[topic_id] = list(topic.partitions)
         return partitions
 
-    # Configs, producer ids, features, voters, quotas
+    # Configs, producer ids, features, voters, ACLs, quotas
 
     def _set_config(self, record: Config, offset: int) -> None:
         key = (record.resource_type, record.resource_name)
@@ -357,6 +370,25 @@ class MetadataDelta:
             self._voters = dict(self.base.voters)
         self._voters[record.node_id] = record.directory_id
         self._changed_voters[record.node_id] = None
+
+    def _add_acl(self, record: AccessControlEntry, offset: int) -> None:
+        acls = self._own_acls()
+        if record.acl in acls:
+            raise AclExistsError(f"there is such an ACL already: {record.acl}")
+        acls.add(record.acl)
+        self._changed_acls[record.acl] = None
+
+    def _remove_acl(self, record: RemoveAccessControlEntry, offset: int) -> None:
+        acls = self._own_acls()
+        if record.acl not in acls:
+            raise UnknownAclError(f"there is no such ACL: {record.acl}")
+        acls.remove(record.acl)
+        self._changed_acls[record.acl] = None
+
+    def _own_acls(self) -> set[Acl]:
+        if self._acls is None:
+            self._acls = set(self.base.acls)
+        return self._acls
 
     def _set_client_quota(self, record: ClientQuota, offset: int) -> None:
         if self._client_quotas is None:
@@ -412,5 +444,7 @@ _APPLY: Mapping[type[Any], Callable[[MetadataDelta, Any, int], None]] = {
     NoOp: MetadataDelta._no_op,
     FeatureLevel: MetadataDelta._set_feature_level,
     VoterIdentity: MetadataDelta._set_voter_identity,
+    AccessControlEntry: MetadataDelta._add_acl,
+    RemoveAccessControlEntry: MetadataDelta._remove_acl,
     ClientQuota: MetadataDelta._set_client_quota,
 }

@@ -11,6 +11,7 @@ image satisfies the partition invariants of `PartitionImage`. See KIP-631 and KI
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice, repeat
@@ -20,6 +21,7 @@ import msgpack
 
 from quorum.errors import InvalidPartitionStateError, MalformedError, MalformedImageError
 from quorum.metadata import wire
+from quorum.metadata.acls import Acl, acl
 from quorum.metadata.image_parts import (
     BrokerImage,
     ConfigKey,
@@ -48,13 +50,13 @@ __all__ = [
     "TopicImage",
 ]
 
-SortKey = TypeVar("SortKey", bytes, ConfigKey, QuotaEntity)
+SortKey = TypeVar("SortKey", bytes, ConfigKey, Acl, QuotaEntity)
 K = TypeVar("K")
 V = TypeVar("V")
 
 IMAGE_VERSION = 4
-"""Version 4 has client quotas, version 3 the epochs of unclean elections, version 2 offline replicas, version 1
-features, voters' identities, ELRs and reassignments; older versions are read without them."""
+"""Version 4 has ACLs and client quotas, version 3 the epochs of unclean elections, version 2 offline replicas,
+version 1 features, voters' identities, ELRs and reassignments; older versions are read without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class MetadataImage:
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
     voters: Mapping[int, bytes] = field(default_factory=dict)
+    acls: AbstractSet[Acl] = frozenset()
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicImage | None:
@@ -139,6 +142,10 @@ class MetadataImage:
             yield
         packer.pack(sorted(self.features.items()))
         packer.pack(sorted(self.voters.items()))
+        packer.pack_array_header(len(self.acls))
+        for entry in (yield from _in_order(self.acls)):
+            packer.pack(entry)
+            yield
         packer.pack_array_header(len(self.client_quotas))
         for entity in (yield from _in_order(self.client_quotas)):
             packer.pack((entity, sorted(self.client_quotas[entity].items())))
@@ -178,7 +185,7 @@ def _in_order(keys: Iterable[SortKey]) -> Generator[None, None, Iterator[SortKey
 
 
 _RUN_KEYS = 1000
-_SECTIONS = (7, 9, 9, 9, 10)
+_SECTIONS = (7, 9, 9, 9, 11)
 """How many values an image has, by version."""
 
 _offset_or_none = wire.integer(-1, wire.INT64_MAX)
@@ -198,6 +205,7 @@ class _Decoder:
         self._configs: dict[ConfigKey, Mapping[str, str]] = {}
         self._features: dict[str, int] = {}
         self._voters: dict[int, bytes] = {}
+        self._acls: set[Acl] = set()
         self._client_quotas: dict[QuotaEntity, Mapping[str, float]] = {}
 
     def read_rows(self) -> Iterator[None]:
@@ -229,6 +237,11 @@ class _Decoder:
             for voter, directory_id in _voter_identities(reader.value()):
                 _add(self._voters, voter, directory_id)
         if version > 3:
+            for number in range(1, reader.array_header("the list of ACLs") + 1):
+                self._acls.add(acl(reader.value()))
+                if len(self._acls) < number:
+                    raise MalformedError("an ACL is listed twice")
+                yield
             for _ in range(reader.array_header("the list of client quotas")):
                 _add(self._client_quotas, *read_client_quotas(reader.value()))
                 yield
@@ -260,6 +273,7 @@ class _Decoder:
             next_producer_id=next_producer_id,
             features=self._features,
             voters=self._voters,
+            acls=self._acls,
             client_quotas=self._client_quotas,
         )
 

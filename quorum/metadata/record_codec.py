@@ -17,6 +17,7 @@ import msgpack
 from quorum.errors import MalformedError, MalformedRecordError
 from quorum.metadata import wire
 from quorum.metadata.records import (
+    AccessControlEntry,
     BrokerChange,
     ClientQuota,
     Config,
@@ -27,6 +28,7 @@ from quorum.metadata.records import (
     ProducerIds,
     Record,
     RegisterBroker,
+    RemoveAccessControlEntry,
     RemoveTopic,
     Topic,
     UnregisterBroker,
@@ -59,6 +61,8 @@ _KINDS: Mapping[int, tuple[type[Any], tuple[int, ...]]] = {
     10: (NoOp, (0,)),
     11: (FeatureLevel, (2,)),
     12: (VoterIdentity, (2,)),
+    15: (AccessControlEntry, (1,)),
+    16: (RemoveAccessControlEntry, (1,)),
     17: (ClientQuota, (3,)),
 }
 """The class of each kind, and how many of its fields its versions 0, 1, … have: a field is only ever added behind all

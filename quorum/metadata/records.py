@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple
 
 from quorum.errors import MalformedError
 from quorum.metadata import wire
+from quorum.metadata.acls import Acl, acl
 
 TOPIC_RESOURCE = "topic"
 BROKER_RESOURCE = "broker"
@@ -217,6 +218,20 @@ class VoterIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessControlEntry:
+    """An ACL is added."""
+
+    acl: Annotated[Acl, acl]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAccessControlEntry:
+    """An ACL is removed."""
+
+    acl: Annotated[Acl, acl]
+
+
+@dataclass(frozen=True, slots=True)
 class ClientQuota:
     """A quota of an entity is set, or (value None) removed (KIP-546).
 
@@ -246,5 +261,7 @@ Record = (
     | NoOp
     | FeatureLevel
     | VoterIdentity
+    | AccessControlEntry
+    | RemoveAccessControlEntry
     | ClientQuota
 )

@@ -15,6 +15,7 @@ from quorum.controller.proposal import Proposal, ProposalFence, apply_proposal
 from quorum.errors import MalformedImageError, MalformedMessageError, MalformedRecordError
 from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
+from quorum.metadata.acls import Acl
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.rpc import message_codec
 from quorum.rpc.messages import METHODS
@@ -31,6 +32,9 @@ entities = st.dictionaries(short, short, min_size=1, max_size=2).map(
     lambda names: tuple(sorted(names.items()))
 )
 recovery = st.sampled_from([r.RECOVERED, r.RECOVERING])
+
+codes = st.integers(-128, 127)
+acls = st.builds(Acl, codes, short, codes, short, short, codes, codes)
 
 any_record: st.SearchStrategy[r.Record] = st.one_of(
     st.builds(
@@ -65,6 +69,8 @@ any_record: st.SearchStrategy[r.Record] = st.one_of(
     st.builds(r.NoOp),
     st.builds(r.FeatureLevel, short, levels),
     st.builds(r.VoterIdentity, ids, uuids),
+    st.builds(r.AccessControlEntry, acls),
+    st.builds(r.RemoveAccessControlEntry, acls),
     st.builds(r.ClientQuota, entities, short, st.none() | st.floats(allow_nan=False, allow_infinity=False)),
 )
 plain = st.recursive(

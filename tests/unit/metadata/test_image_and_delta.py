@@ -8,7 +8,9 @@ import msgpack
 import pytest
 
 from quorum import errors
+from quorum.errors import AclExistsError, UnknownAclError
 from quorum.metadata import records as r
+from quorum.metadata.acls import Acl
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage
 
@@ -130,6 +132,25 @@ def test_features_and_voters() -> None:
     after = delta.finish(12, 1)
     assert (after.features, after.voters) == ({}, {1: B, 3: B})
     assert (image.features, image.voters) == ({"y": 3}, {1: B, 3: A})
+
+
+def test_acls() -> None:
+    read, write = (Acl(2, "t", 3, "User:alice", "*", operation, 3) for operation in (3, 4))
+    image = applied(BASE, [r.AccessControlEntry(write), r.AccessControlEntry(read)])
+    assert image.acls == {read, write}
+    assert MetadataImage.decode(image.encode()) == image
+    delta = MetadataDelta(image)
+    delta.apply(r.RemoveAccessControlEntry(write), 12, 1)
+    assert delta.changed_acls == (write,)
+    assert (delta.finish(12, 1).acls, image.acls) == ({read}, {read, write})
+    with pytest.raises(AclExistsError):
+        applied(image, [r.AccessControlEntry(read)])
+    with pytest.raises(UnknownAclError):
+        applied(BASE, [r.RemoveAccessControlEntry(read)])
+
+
+def test_an_image_of_version_3_is_read_without_acls() -> None:
+    assert MetadataImage.decode(msgpack.packb([3, 10, 1, 5, [], [], [], [], []])).acls == frozenset()
 
 
 def test_quotas() -> None:
@@ -381,9 +402,12 @@ def test_an_image_survives_its_encoding() -> None:
         ([0, 0, 0, 0, [], [[A, "x", [[[1], [2], -1, 0, 0, 0]]]], []], "not within the replicas"),
         ([0, 0, 0, 0, [], [[bytes(16), "x", []]], []], "may not be zero"),
         ([0, 0, 0, 0, [], [], [["topic", "x", []]]], "without configs"),
-        ([4, 0, 0, 0, [], [], [], [], [], [[[["user", "a"]], []]]], "without quotas"),
-        ([4, 0, 0, 0, [], [], [], [], [], [[[["user", "a"]], [["x", 1]]]]], "a finite float is needed"),
-        ([4, 0, 0, 0, [], [], [], [], [], [[[["user", "a"], ["ip", "b"]], [["x", 1.0]]]]], "ascending types"),
+        ([4, 0, 0, 0, [], [], [], [], [], [], [[[["user", "a"]], []]]], "without quotas"),
+        ([4, 0, 0, 0, [], [], [], [], [], [], [[[["user", "a"]], [["x", 1]]]]], "a finite float is needed"),
+        (
+            [4, 0, 0, 0, [], [], [], [], [], [], [[[["user", "a"], ["ip", "b"]], [["x", 1.0]]]]],
+            "ascending types",
+        ),
         ("image", "an image is an array"),
     ],
 )

@@ -6,10 +6,12 @@ import random
 
 import pytest
 
+from quorum.metadata.acls import Acl
 from quorum.metadata.changes import ImageDiff, MetadataChanges
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.records import (
+    AccessControlEntry,
     BrokerChange,
     ClientQuota,
     Config,
@@ -71,6 +73,7 @@ def told(changes: MetadataChanges) -> dict[str, object]:
         "configs": changes.changed_configs,
         "features": changes.changed_features,
         "voters": changes.changed_voters,
+        "acls": changes.changed_acls,
         "quotas": changes.changed_client_quotas,
     }
 
@@ -89,6 +92,7 @@ STEPS: dict[str, tuple[Record, ...]] = {
     "a config less": (Config("topic", "t1", "retention.ms", None),),
     "a feature": (FeatureLevel("x", 1),),
     "a voter": (VoterIdentity(3, tid(1)),),
+    "an ACL": (AccessControlEntry(Acl(2, "t1", 3, "User:alice", "*", 3, 3)),),
     "a quota": (ClientQuota((("user", "alice"),), "producer_byte_rate", 1.0),),
     "a quota less": (ClientQuota((("user", "bob"),), "producer_byte_rate", None),),
 }
