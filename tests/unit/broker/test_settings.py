@@ -1,9 +1,12 @@
 """What a broker's parts are told: how descriptors are shared out."""
 
+import asyncio
+
 import pytest
 
-from kraft.broker.settings import DescriptorBudget, network_limits
-from kraft.config import load_config
+from kraft.broker.settings import DescriptorBudget, broker_quotas, network_limits
+from kraft.config import ConfigError, load_config
+from tests.support.broker_world import PROPERTIES
 
 
 @pytest.mark.parametrize("limit", [128, 256, 1024, 4096, 20_000, 1_048_576])
@@ -44,3 +47,26 @@ def test_listeners_share_what_the_file_leaves_open(said: str, granted: int) -> N
 def test_even_a_tiny_limit_leaves_something_of_each(limit: int) -> None:
     budget = DescriptorBudget.within(limit)
     assert min(budget.max_open_files, budget.max_loaded_indexes, budget.max_connections or 0) >= 1
+
+
+def test_limits_of_single_addresses() -> None:
+    overrides = "max.connections.per.ip.overrides=10.0.0.1:5,[::1]:7, ::ffff:10.0.0.2:9\n"
+    limits = network_limits(load_config(PROPERTIES + overrides), DescriptorBudget())
+    assert limits.max_connections_of_ip == {"10.0.0.1": 5, "::1": 7, "10.0.0.2": 9}
+    assert network_limits(load_config(PROPERTIES), DescriptorBudget()).max_connections_of_ip == {}
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1", "host:5", "10.0.0.1:many", "10.0.0.1:-1"])
+def test_limits_of_single_addresses_that_make_no_sense(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not ADDRESS:COUNT, such as 10\.0\.0\.1:100"):
+        load_config(PROPERTIES + f"max.connections.per.ip.overrides={text}\n")
+
+
+async def test_quotas_are_of_the_windows_that_the_file_says() -> None:
+    loop = asyncio.get_running_loop()
+    config = load_config(PROPERTIES + "quota.window.num=5\nquota.window.size.seconds=2\n")
+    quotas = broker_quotas(config, loop)
+    assert quotas.windows == (5, 2000)
+    assert not quotas.connections.is_limiting
+    limited = load_config(PROPERTIES + "max.connection.creation.rate=10\n")
+    assert broker_quotas(limited, loop).connections.is_limiting
