@@ -29,7 +29,8 @@ MAX_LINES_PER_S: Final = 100
 """What is written of decisions in a second: clients decide how many there are."""
 
 audit_log = structlog.get_logger(AUDIT_LOGGER)
-logging.getLogger(AUDIT_LOGGER)  # it exists from the start, so that its level can be set
+_levels = logging.getLogger(AUDIT_LOGGER)
+"""It exists from the start, so that its level can be set."""
 
 _ERRORS: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -51,7 +52,7 @@ class Audit:
     @property
     def wants_grants(self) -> bool:
         """Whether the log's level lets them through."""
-        return logging.getLogger(AUDIT_LOGGER).isEnabledFor(logging.DEBUG)
+        return _levels.isEnabledFor(logging.DEBUG)
 
     def write(
         self, principal: str, host: str, right: Right, name: str | None, api: str, *, granted: bool
