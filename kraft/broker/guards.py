@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kraft.broker.authorization import Judge
-from kraft.broker.ready_requests import Handler, HandlerResult
-from kraft.broker.request import Request
+from kraft.broker.ready_requests import Handler
+from kraft.broker.request import HandlerResult, Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
 from kraft.network.response import Deferred
