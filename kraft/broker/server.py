@@ -55,6 +55,7 @@ from partitions.log_manager import LogManager
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.records import Listener
 from quorum.rpc.client import ControllerChannel, RpcClient
+from quorum.rpc.sparse_log import SparseLog
 
 log = structlog.get_logger(__name__)
 
@@ -324,6 +325,7 @@ class BrokerServer:
             throttles=self.throttles,
             request_times=self.request_times,
             loggers=self._environment.loggers,
+            refused_clients=SparseLog("authentication failed"),
         )
 
     def _make_fetchers(self) -> FetcherManager:

@@ -24,6 +24,7 @@ from kraft.loggers import Loggers
 from kraft.network.request_times import RequestTimes
 from kraft.protocol.api import ApiKey
 from partitions.log_manager import LogManager
+from quorum.rpc.sparse_log import SparseLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,5 @@ class BrokerServices:
     throttles: ReplicationThrottles
     request_times: Mapping[ApiKey, RequestTimes]
     loggers: Loggers
+    refused_clients: SparseLog
+    """Of clients whose authentication failed."""

@@ -19,6 +19,7 @@ from quorum.controller import (
     reassignment_control,
     replica_states,
     replication_control,
+    scram_control,
     topic_control,
 )
 from quorum.controller.cluster_control import ClusterControl
@@ -65,6 +66,9 @@ _DECIDE: Mapping[type[Any], Callable[[Any, Circumstances], Decision]] = {
     ),
     messages.AlterConfigsRequest: lambda request, on: configuration_control.alter_configs(on.view, request),
     messages.UpdateFeaturesRequest: lambda request, on: feature_control.update_features(on.view, request),
+    messages.AlterUserScramCredentialsRequest: lambda request, on: scram_control.alter_credentials(
+        on.view, request
+    ),
     messages.AllocateProducerIdsRequest: lambda request, on: producer_id_control.allocate_producer_ids(
         on.view, request
     ),

@@ -16,6 +16,7 @@ from typing import Any
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.errors import (
     InvalidProducerIdError,
+    RecordDoesNotFitError,
     StaleBrokerEpochError,
     TopicExistsError,
     UnknownBrokerError,
@@ -28,6 +29,8 @@ from quorum.metadata.image import (
     MetadataImage,
     PartitionId,
     PartitionImage,
+    ScramCredential,
+    ScramKey,
     TopicImage,
 )
 from quorum.metadata.records import (
@@ -42,8 +45,10 @@ from quorum.metadata.records import (
     Record,
     RegisterBroker,
     RemoveTopic,
+    RemoveUserScramCredential,
     Topic,
     UnregisterBroker,
+    UserScramCredential,
     VoterIdentity,
 )
 
@@ -63,6 +68,7 @@ class MetadataDelta:
         self._next_producer_id = image.next_producer_id
         self._features: dict[str, int] | None = None
         self._voters: dict[int, bytes] | None = None
+        self._scram_credentials: dict[ScramKey, ScramCredential] | None = None
         self._finished = False
         self._changed_brokers: dict[int, None] = {}
         self._changed_topics: dict[bytes, None] = {}
@@ -71,6 +77,7 @@ class MetadataDelta:
         self._changed_configs: dict[ConfigKey, None] = {}
         self._changed_features: dict[str, None] = {}
         self._changed_voters: dict[int, None] = {}
+        self._changed_scram_credentials: dict[ScramKey, None] = {}
 
     # What changed ---------------------------------------------------------------------------------
 
@@ -129,6 +136,11 @@ class MetadataDelta:
         """Node ids of voters whose directory id was set, ascending."""
         return tuple(sorted(self._changed_voters))
 
+    @property
+    def changed_scram_credentials(self) -> tuple[ScramKey, ...]:
+        """Users' credentials that were set or removed, ascending."""
+        return tuple(sorted(self._changed_scram_credentials))
+
     # Applying -------------------------------------------------------------------------------------
 
     def apply(self, record: Record, offset: int, epoch: int) -> None:
@@ -159,6 +171,9 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             features=base.features if self._features is None else self._features,
             voters=base.voters if self._voters is None else self._voters,
+            scram_credentials=(
+                base.scram_credentials if self._scram_credentials is None else self._scram_credentials
+            ),
         )
 
     # Brokers
@@ -348,6 +363,26 @@ class MetadataDelta:
         self._voters[record.node_id] = record.directory_id
         self._changed_voters[record.node_id] = None
 
+    # Users
+
+    def _set_scram_credential(self, record: UserScramCredential, offset: int) -> None:
+        key = (record.name, record.mechanism)
+        self._own_scram_credentials()[key] = ScramCredential(
+            record.salt, record.stored_key, record.server_key, record.iterations
+        )
+        self._changed_scram_credentials[key] = None
+
+    def _remove_scram_credential(self, record: RemoveUserScramCredential, offset: int) -> None:
+        key = (record.name, record.mechanism)
+        if self._own_scram_credentials().pop(key, None) is None:
+            raise RecordDoesNotFitError(f"user {record.name!r} has no credential of mechanism {record.mechanism}")
+        self._changed_scram_credentials[key] = None
+
+    def _own_scram_credentials(self) -> dict[ScramKey, ScramCredential]:
+        if self._scram_credentials is None:
+            self._scram_credentials = dict(self.base.scram_credentials)
+        return self._scram_credentials
+
     def _no_op(self, record: NoOp, offset: int) -> None:
         pass
 
@@ -388,4 +423,6 @@ _APPLY: Mapping[type[Any], Callable[[MetadataDelta, Any, int], None]] = {
     NoOp: MetadataDelta._no_op,
     FeatureLevel: MetadataDelta._set_feature_level,
     VoterIdentity: MetadataDelta._set_voter_identity,
+    UserScramCredential: MetadataDelta._set_scram_credential,
+    RemoveUserScramCredential: MetadataDelta._remove_scram_credential,
 }

@@ -25,14 +25,18 @@ from quorum.metadata.image_parts import (
     ConfigKey,
     PartitionId,
     PartitionImage,
+    ScramCredential,
+    ScramKey,
     TopicImage,
     broker_row,
     partition_row,
     read_broker,
     read_configs,
     read_partition,
+    read_scram,
     read_topic_id,
     read_topic_name,
+    scram_row,
 )
 from quorum.steps import ROWS_PER_STEP, Steps, finished
 
@@ -43,15 +47,17 @@ __all__ = [
     "MetadataImage",
     "PartitionId",
     "PartitionImage",
+    "ScramCredential",
+    "ScramKey",
     "TopicImage",
 ]
 
-SortKey = TypeVar("SortKey", bytes, ConfigKey)
+SortKey = TypeVar("SortKey", bytes, ConfigKey, ScramKey)
 K = TypeVar("K")
 V = TypeVar("V")
 
-IMAGE_VERSION = 3
-"""Version 3 has the epochs of unclean elections, version 2 offline replicas, version 1 features, voters'
+IMAGE_VERSION = 4
+"""Version 4 has users' SCRAM credentials, version 3 the epochs of unclean elections, version 2 offline replicas, version 1 features, voters'
 identities, ELRs and reassignments; older versions are read without them."""
 
 
@@ -72,6 +78,7 @@ class MetadataImage:
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
     voters: Mapping[int, bytes] = field(default_factory=dict)
+    scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of that name, or None."""
@@ -135,6 +142,10 @@ class MetadataImage:
             yield
         packer.pack(sorted(self.features.items()))
         packer.pack(sorted(self.voters.items()))
+        packer.pack_array_header(len(self.scram_credentials))
+        for user in (yield from _in_order(self.scram_credentials)):
+            packer.pack((*user, *scram_row(self.scram_credentials[user])))
+            yield
 
     @staticmethod
     def decode(data: bytes | bytearray | memoryview) -> MetadataImage:
@@ -170,8 +181,9 @@ def _in_order(keys: Iterable[SortKey]) -> Generator[None, None, Iterator[SortKey
 
 
 _RUN_KEYS = 1000
-_SECTIONS = (7, 9, 9, 9)
+_SECTIONS = (7, 9, 9, 9, 10)
 """How many values an image has, by version."""
+_FIRST_WITH_USERS = 4
 
 _offset_or_none = wire.integer(-1, wire.INT64_MAX)
 _feature_levels = wire.tuple_of(wire.fixed_tuple((wire.text(255), wire.integer(1, wire.INT16_MAX))))
@@ -190,6 +202,7 @@ class _Decoder:
         self._configs: dict[ConfigKey, Mapping[str, str]] = {}
         self._features: dict[str, int] = {}
         self._voters: dict[int, bytes] = {}
+        self._scram_credentials: dict[ScramKey, ScramCredential] = {}
 
     def read_rows(self) -> Iterator[None]:
         """Reads everything; one row between two yields. Raises MalformedError, InvalidPartitionStateError."""
@@ -219,6 +232,10 @@ class _Decoder:
                 _add(self._features, name, level)
             for voter, directory_id in _voter_identities(reader.value()):
                 _add(self._voters, voter, directory_id)
+        if version >= _FIRST_WITH_USERS:
+            for _ in range(reader.array_header("the list of SCRAM credentials")):
+                _add(self._scram_credentials, *read_scram(reader.value()))
+                yield
         reader.end()
 
     def _read_topics(self, version: int) -> Iterator[None]:
@@ -247,10 +264,11 @@ class _Decoder:
             next_producer_id=next_producer_id,
             features=self._features,
             voters=self._voters,
+            scram_credentials=self._scram_credentials,
         )
 
 
 def _add(section: dict[K, V], key: K, value: V) -> None:
     if key in section:
-        raise MalformedError("a broker, topic, config resource, feature or voter is listed twice")
+        raise MalformedError("a broker, topic, config resource, feature, voter or credential is listed twice")
     section[key] = value

@@ -27,8 +27,10 @@ from quorum.metadata.records import (
     Record,
     RegisterBroker,
     RemoveTopic,
+    RemoveUserScramCredential,
     Topic,
     UnregisterBroker,
+    UserScramCredential,
     VoterIdentity,
 )
 from quorum.metadata.typed_fields import field_checks
@@ -58,6 +60,8 @@ _KINDS: Mapping[int, tuple[type[Any], tuple[int, ...]]] = {
     10: (NoOp, (0,)),
     11: (FeatureLevel, (2,)),
     12: (VoterIdentity, (2,)),
+    13: (UserScramCredential, (6,)),
+    14: (RemoveUserScramCredential, (2,)),
 }
 """The class of each kind, and how many of its fields its versions 0, 1, … have: a field is only ever added behind all
 others."""

@@ -260,6 +260,7 @@ class BrokerWorld:
             throttles=self.throttles,
             request_times={key: RequestTimes() for key in SUPPORTED},
             loggers=MemoryLoggers(),
+            refused_clients=SparseLog("authentication failed"),
         )
 
     def halt(self, reason: str) -> None:
