@@ -194,7 +194,9 @@ class Connection(asyncio.BufferedProtocol):
             self._owner.limits.authentication_timeout_ms / 1000
         ):
             logger.info(
-                "%s: closing connection from %s: it did not say who it is", self._owner.name, self._peer_text()
+                "%s: closing connection from %s: it did not say who it is",
+                self._owner.name,
+                self._peer_text(),
             )
             self.abort()
         elif idle_s > closing_grace_s:

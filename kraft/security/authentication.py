@@ -91,7 +91,8 @@ class Authentication:
         if self._state is _State.KNOWN:
             if not self._may_begin_again(now_s):
                 return Answer(
-                    ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake request received after successful authentication"
+                    ErrorCode.ILLEGAL_SASL_STATE,
+                    "SaslHandshake request received after successful authentication",
                 )
             self._began_again_at_s = now_s
             assert self.principal is not None
@@ -108,7 +109,8 @@ class Authentication:
         """Answers a SaslAuthenticate that `problem` has let pass."""
         if self._state is _State.KNOWN:
             return Answer(
-                ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received after successful authentication"
+                ErrorCode.ILLEGAL_SASL_STATE,
+                "SaslAuthenticate request received after successful authentication",
             )
         if self._server is None:
             return self._failed(
@@ -153,9 +155,7 @@ class Authentication:
         if self._mechanism not in HASHES:
             return str(error)
         what = "authentication" if self._before is None else "re-authentication"
-        return (
-            f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self._mechanism}"
-        )
+        return f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self._mechanism}"
 
     def _failed(self, code: ErrorCode, message: str) -> Answer:
         self._state, self._server = _State.FAILED, None

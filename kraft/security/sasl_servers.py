@@ -13,7 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from kraft.security.scram import DEFAULT_ITERATIONS, HASHES, SALT_BYTES, SaslError, ScramServer, StoredCredential
+from kraft.security.scram import (
+    DEFAULT_ITERATIONS,
+    HASHES,
+    SALT_BYTES,
+    SaslError,
+    ScramServer,
+    StoredCredential,
+)
 
 
 class Step(NamedTuple):

@@ -3,9 +3,9 @@
 `ScramClient` is the client's side: three messages in fixed order, then the server's signature, which it alone can make
 that knows the password's keys. What a server asks for is bounded: too few iterations would give the password away to
 guessing, too many would keep the client busy. `ScramServer` is the other side: it knows keys, and no password. A name
-that nobody has is asked for its proof like any other, and the proof is refused. As in Kafka, passwords are UTF-8 as they
-are (no SASLprep) and there is no channel binding. Nonces are passed in. `mechanisms.py` makes clients, `sasl_servers.py`
-servers.
+that nobody has is asked for its proof like any other, and the proof is refused. As in Kafka, passwords are UTF-8 as
+they are (no SASLprep) and there is no channel binding. Nonces are passed in. `mechanisms.py` makes clients,
+`sasl_servers.py` servers.
 """
 
 from __future__ import annotations

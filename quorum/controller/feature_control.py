@@ -36,9 +36,7 @@ from quorum.rpc.messages import (
 )
 
 
-def bootstrap(
-    image: MetadataImage, records: tuple[FeatureLevel | UserScramCredential, ...]
-) -> list[Unit]:
+def bootstrap(image: MetadataImage, records: tuple[FeatureLevel | UserScramCredential, ...]) -> list[Unit]:
     """The first records of a new cluster's first controller: the levels and the users it starts with. Nothing in any
     other cluster."""
     is_new = not (

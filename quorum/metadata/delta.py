@@ -375,7 +375,9 @@ class MetadataDelta:
     def _remove_scram_credential(self, record: RemoveUserScramCredential, offset: int) -> None:
         key = (record.name, record.mechanism)
         if self._own_scram_credentials().pop(key, None) is None:
-            raise RecordDoesNotFitError(f"user {record.name!r} has no credential of mechanism {record.mechanism}")
+            raise RecordDoesNotFitError(
+                f"user {record.name!r} has no credential of mechanism {record.mechanism}"
+            )
         self._changed_scram_credentials[key] = None
 
     def _own_scram_credentials(self) -> dict[ScramKey, ScramCredential]:

@@ -67,6 +67,7 @@ from quorum.metadata.records import (
     RemoveTopic,
     Topic,
 )
+from quorum.rpc.sparse_log import SparseLog
 from quorum.steps import Steps, finished
 from tests.support.fake_controller import FakeController
 from tests.support.logs import Halted, memory_disk

@@ -490,7 +490,7 @@ class _Listener:
 def _header(frame: bytes) -> tuple[ApiKey, int, int, int]:
     """API, version, correlation id, and where the body starts."""
     header, position = decode_request_header(frame)
-    return header.api_key, version, correlation_id, position
+    return header.api_key, header.api_version, header.correlation_id, position
 
 
 def _authenticated(stage: SaslStage, users: SaslUsers | None, request: Message) -> Message | None:

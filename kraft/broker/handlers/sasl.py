@@ -46,9 +46,7 @@ def handle_sasl_authenticate(
             ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received on a listener without SASL"
         )
     answer = authentication.authenticate(bytes(request.body.auth_bytes), session.now_s)
-    response = SaslAuthenticateResponse(
-        answer.code, answer.message, answer.token, answer.session_lifetime_ms
-    )
+    response = SaslAuthenticateResponse(answer.code, answer.message, answer.token, answer.session_lifetime_ms)
     if answer.is_final:
         return _delayed(services, session, answer, response)
     if authentication.principal is not None and authentication.principal != session.principal:

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50), from this broker's metadata, and AlterUserScramCredentials (51), forwarded (KIP-554).
+"""DescribeUserScramCredentials (50), from this broker's metadata; AlterUserScramCredentials (51), forwarded (KIP-554).
 
 What a client sends is a salted password, as good as the password. This broker makes the keys of it that are kept, and
 forwards those alone.
@@ -94,9 +94,9 @@ def _refuse(users: Iterable[str], refusal: Refusal) -> list[AlterUserScramCreden
 
 
 def _upsertion(asked: ScramCredentialUpsertion) -> messages.ScramUpsertion:
-    """The keys of a mechanism that there is not are empty: the controller says what is wrong."""
+    """The keys of a mechanism that there is not are empty, and a salt that is too long is cut behind the limit: the
+    controller says what is wrong."""
     mechanism = SCRAM_MECHANISM_NAMES.get(asked.mechanism)
     stored, server = (b"", b"") if mechanism is None else scram_keys(mechanism, bytes(asked.salted_password))
-    return messages.ScramUpsertion(
-        asked.name, asked.mechanism, asked.iterations, bytes(asked.salt), stored, server
-    )
+    salt = bytes(asked.salt[: messages.MAX_SALT_BYTES + 1])
+    return messages.ScramUpsertion(asked.name, asked.mechanism, asked.iterations, salt, stored, server)
