@@ -1,4 +1,4 @@
-"""What a client sends to say who it is: SaslHandshake, then the mechanism's tokens in SaslAuthenticate (KIP-43, KIP-152).
+"""What a client sends to say who it is: SaslHandshake, then tokens in SaslAuthenticate (KIP-43, KIP-152).
 
 `sasl_exchange` is driven by whoever has a connection: it yields a request and is sent the answer. Pure. The Spark
 connector drives it with a blocking connection, brokers and commands with `kraft.network.authentication`.

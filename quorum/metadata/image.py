@@ -57,8 +57,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 IMAGE_VERSION = 4
-"""Version 4 has users' SCRAM credentials, version 3 the epochs of unclean elections, version 2 offline replicas, version
-1 features, voters' identities, ELRs and reassignments; older versions are read without them."""
+"""Version 4 has users' SCRAM credentials, version 3 the epochs of unclean elections, version 2 offline replicas,
+version 1 features, voters' identities, ELRs and reassignments; older versions are read without them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ ONE_OF_EACH = [
     r.NoOp(),
     r.FeatureLevel("eligible.leader.replicas.version", 1),
     r.VoterIdentity(3, b"v" * 16),
+    r.UserScramCredential("alice", r.SCRAM_SHA_512, b"salt", b"stored", b"server", 4096),
+    r.RemoveUserScramCredential("alice", r.SCRAM_SHA_256),
 ]
 
 
@@ -48,6 +50,7 @@ def test_the_format_is_pinned() -> None:
     assert [msgpack.unpackb(codec.encode_record(record))[:2] for record in ONE_OF_EACH] == [
         [1, 1], [1, 1], [1, 1], [2, 0], [3, 0], [3, 0], [4, 0], [5, 2], [6, 3], [6, 3], [5, 2], [6, 3],
         [6, 3], [6, 3], [7, 0], [8, 0], [8, 0], [9, 0], [10, 0], [11, 0], [12, 0],
+        [13, 0], [14, 0],
     ]  # fmt: skip
     assert (
         codec.encode_record(ONE_OF_EACH[7]).hex()

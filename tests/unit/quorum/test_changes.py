@@ -19,7 +19,9 @@ from quorum.metadata.records import (
     Record,
     RegisterBroker,
     RemoveTopic,
+    RemoveUserScramCredential,
     Topic,
+    UserScramCredential,
     VoterIdentity,
 )
 
@@ -50,7 +52,8 @@ def base() -> MetadataImage:
             Partition(tid(n), 1, (2, 3), (2, 3), 2),
         )
     ]
-    return applied(EMPTY, *brokers, *unfenced, *topics, Config("topic", "t1", "retention.ms", "5"))[1]
+    rest = [Config("topic", "t1", "retention.ms", "5"), UserScramCredential("u", 1, b"s", b"k", b"k", 4096)]
+    return applied(EMPTY, *brokers, *unfenced, *topics, *rest)[1]
 
 
 def told(changes: MetadataChanges) -> dict[str, object]:
@@ -63,6 +66,7 @@ def told(changes: MetadataChanges) -> dict[str, object]:
         "configs": changes.changed_configs,
         "features": changes.changed_features,
         "voters": changes.changed_voters,
+        "users": changes.changed_scram_credentials,
     }
 
 
@@ -80,6 +84,9 @@ STEPS: dict[str, tuple[Record, ...]] = {
     "a config less": (Config("topic", "t1", "retention.ms", None),),
     "a feature": (FeatureLevel("x", 1),),
     "a voter": (VoterIdentity(3, tid(1)),),
+    "a user": (UserScramCredential("new", 1, b"s", b"k", b"k", 4096),),
+    "a password": (UserScramCredential("u", 1, b"s", b"l", b"k", 4096),),
+    "a user less": (RemoveUserScramCredential("u", 1),),
 }
 
 
