@@ -287,6 +287,7 @@ class Node:
         config, environment = self.config, self._environment
         listener = config.controller_listener
         assert listener is not None, "a controller has a listener"
+        bootstrap = read_bootstrap(environment.disk, config.metadata_log_dir)
         return ControllerServer(
             ControllerServerConfig(
                 raft=RaftConfig(
@@ -312,9 +313,8 @@ class Node:
                     leader_imbalance_per_broker_percentage=config.get(
                         "leader.imbalance.per.broker.percentage"
                     ),
-                    new_cluster_features=new_cluster_records(
-                        read_bootstrap(environment.disk, config.metadata_log_dir)
-                    ),
+                    new_cluster_features=new_cluster_records(bootstrap.levels),
+                    new_cluster_users=bootstrap.users,
                 ),
                 host=self._controller_host(listener),
                 port=listener.port,
