@@ -47,7 +47,9 @@ def _components(text: str) -> dict[str, str]:
     for part in text.split(","):
         key, separator, value = part.partition("=")
         if not separator or key not in _COMPONENTS or key in given:
-            raise ValueError(f"within the brackets stand {', '.join(sorted(_COMPONENTS))}, each once, as key=value")
+            raise ValueError(
+                f"within the brackets stand {', '.join(sorted(_COMPONENTS))}, each once, as key=value"
+            )
         given[key] = value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
     return given
 

@@ -84,9 +84,9 @@ def format_configured(
     """Writes meta.properties into every data directory of a node. Returns the folders formatted now.
 
     `standalone`: its controller is the whole quorum. That has to be said where nothing lists the voters, as to Kafka's
-    own tool, lest each node of a quorum becomes one of its own. `features` are levels by name. They, and `users`, go into
-    a controller's metadata folder, unless it was formatted before: a new cluster starts with those of its first active
-    controller. Raises UserError.
+    own tool, lest each node of a quorum becomes one of its own. `features` are levels by name. They, and `users`, go
+    into a controller's metadata folder, unless it was formatted before: a new cluster starts with those of its first
+    active controller. Raises UserError.
     """
     _check_cluster_id(cluster_id)
     _check_features(features)

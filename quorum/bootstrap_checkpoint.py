@@ -1,10 +1,10 @@
-"""`bootstrap.checkpoint`: what an operator chose for a cluster that has no metadata yet: levels of features, first users.
+"""`bootstrap.checkpoint`: what an operator chose for a cluster that has no metadata yet: features' levels, first users.
 
-`kraft storage format --feature --add-scram` writes the file into a controller's metadata folder before the folder counts
-as formatted. The node reads it at every start; the first active controller of a new cluster records what is in it, and
-no other cluster takes notice (KIP-584, KIP-900, KIP-1022). The text is Kafka's form of checkpoints: version, number of
-entries, a line for each. Version 0 has lines `name level`, version 1 `feature name level` and `user …`, bytes in base64.
-A feature that the file does not name starts at its default level. A file with users is as secret as the metadata log.
+`kraft storage format --feature --add-scram` writes the file into a controller's metadata folder before the folder
+counts as formatted. The node reads it at every start; the first active controller of a new cluster records what is in
+it, and no other cluster takes notice (KIP-584, KIP-900, KIP-1022). The text is Kafka's form of checkpoints: version,
+number of entries, a line for each. Version 0 has lines `name level`, version 1 `feature name level` and `user …`, bytes
+in base64. A feature that the file does not name starts at its default level. A file with users is as secret as the metadata log.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def _user_line(user: UserScramCredential) -> str:
     return " ".join([_USER, str(user.mechanism), str(user.iterations), *map(_base64, keys)])
 
 
-def _user(mechanism: str, iterations: str, name: str, salt: str, stored: str, server: str) -> UserScramCredential:
+def _user(
+    mechanism: str, iterations: str, name: str, salt: str, stored: str, server: str
+) -> UserScramCredential:
     user = UserScramCredential(
         name=_bytes(name).decode(),
         mechanism=int(mechanism),

@@ -84,7 +84,8 @@ def format_(
     for option, chosen, command in (("--feature", levels, "features"), ("--add-scram", users, "users")):
         if chosen and not settings.is_controller:
             console.print(
-                f"{option} has no effect here: controllers start a cluster, and this node is none", soft_wrap=True
+                f"{option} has no effect here: controllers start a cluster, and this node is none",
+                soft_wrap=True,
             )
         elif chosen and settings.metadata_log_dir not in formatted:
             console.print(

@@ -1,7 +1,7 @@
 """`kraft users`: who may authenticate by SCRAM, kept in the cluster's metadata (KIP-554).
 
-A password is salted and hashed here, with a new salt each time: the cluster never sees it. It comes from a prompt or from
-a file, never from the command line, where everybody on the host could read it. Users of PLAIN are in the configuration
+A password is salted and hashed here, with a new salt each time: the cluster never sees it. It comes from a prompt or
+from a file, never from the command line, where everybody on the host could read it. Users of PLAIN are in the configuration
 of brokers, and not here.
 """
 
@@ -44,7 +44,10 @@ User = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.", sh
 Mechanisms = Annotated[
     list[str] | None,
     typer.Option(
-        "--mechanism", metavar="NAME[,…]", help=f"{' or '.join(CODES)}; both if none is named.", show_default=False
+        "--mechanism",
+        metavar="NAME[,…]",
+        help=f"{' or '.join(CODES)}; both if none is named.",
+        show_default=False,
     ),
 ]
 
@@ -82,12 +85,16 @@ def add(
     iterations: Annotated[
         int,
         typer.Option(
-            min=MIN_ITERATIONS, max=MAX_ITERATIONS, help="How much work it is to try a password, and to know it."
+            min=MIN_ITERATIONS,
+            max=MAX_ITERATIONS,
+            help="How much work it is to try a password, and to know it.",
         ),
     ] = DEFAULT_ITERATIONS,
     password_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where the password is; - is standard input. Without it you are asked."),
+        typer.Option(
+            metavar="FILE", help="Where the password is; - is standard input. Without it you are asked."
+        ),
     ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -126,7 +133,8 @@ def remove(
     has = [SCRAM_MECHANISM_NAMES[info.mechanism] for info in found.credential_infos]
     removed = has if mechanism is None else _mechanisms(mechanism)
     requests = [
-        AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name, CODES[one])]) for one in removed
+        AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name, CODES[one])])
+        for one in removed
     ]
     _alter(bootstrap_server, requests, f"{name} was not removed", f"{name} was removed")
     if as_json:
@@ -154,7 +162,9 @@ def _password(file: Path | None) -> str:
             raise UserError(f"{file} holds what is not UTF-8", EXIT_USAGE) from None
         password = without_line_break(text)
     elif not sys.stdin.isatty():
-        raise UserError("there is nobody to ask for a password: name a --password-file, or - for standard input", 2)
+        raise UserError(
+            "there is nobody to ask for a password: name a --password-file, or - for standard input", 2
+        )
     else:
         password = getpass.getpass("Password: ")
         if password != getpass.getpass("Again: "):

@@ -6,7 +6,10 @@ import pytest
 
 from kraft.security.principal_mapping import parse_principal_mapping
 
-RULES = "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/, RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L, DEFAULT"
+RULES = (
+    "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/,"
+    " RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L, DEFAULT"
+)
 
 
 @pytest.mark.parametrize(
