@@ -1,8 +1,8 @@
-"""`--add-scram` of `kraft storage format`: a user that a new cluster starts with, in the form of Kafka's tool (KIP-900).
+"""`--add-scram` of `kraft storage format`: a user that a cluster starts with, in the form of Kafka's tool (KIP-900).
 
 `SCRAM-SHA-256=[name=alice,password=alice-secret]`, with `iterations=N`, with `salt="BASE64"`, and with
-`saltedpassword="BASE64"` instead of the password. `password=@FILE` takes the password from a file, whose last line break
-does not count: what stands on a command line can be seen by everybody on the host. No error shows a secret.
+`saltedpassword="BASE64"` instead of the password. `password=@FILE` takes the password from a file, whose last line
+break does not count: what stands on a command line can be seen by everybody on the host. No error shows a secret.
 """
 
 from __future__ import annotations

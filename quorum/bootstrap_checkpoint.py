@@ -4,7 +4,8 @@
 counts as formatted. The node reads it at every start; the first active controller of a new cluster records what is in
 it, and no other cluster takes notice (KIP-584, KIP-900, KIP-1022). The text is Kafka's form of checkpoints: version,
 number of entries, a line for each. Version 0 has lines `name level`, version 1 `feature name level` and `user …`, bytes
-in base64. A feature that the file does not name starts at its default level. A file with users is as secret as the metadata log.
+in base64. A feature that the file does not name starts at its default level. A file with users is as secret as the
+metadata log.
 """
 
 from __future__ import annotations

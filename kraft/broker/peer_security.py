@@ -8,16 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kraft.broker.listener_security import nonce
-from kraft.broker.tls import ContextSource, follower_context
+from kraft.broker.tls import follower_context
 from kraft.config import ServerConfig
 from kraft.security.mechanisms import Credentials
+from quorum.rpc.client import TlsSource
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSecurity:
     """For connections to other brokers."""
 
-    tls: ContextSource | None = None
+    tls: TlsSource | None = None
     credentials: Credentials | None = None
     nonce: Callable[[], str] = str
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,11 +22,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from kraft.config import ConfigError, ServerConfig
 from kraft.security.authentication import USER_PREFIX
 from kraft.security.principal_mapping import PrincipalMapping
+from quorum.rpc.client import TlsSource
 
 log = structlog.get_logger(__name__)
-
-ContextSource = Callable[[], ssl.SSLContext]
-"""Gives the context of a new connection."""
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {
@@ -83,7 +81,7 @@ def server_context(config: ServerConfig, listener: str, *, has_sasl: bool = Fals
     return front
 
 
-def follower_context(config: ServerConfig) -> ContextSource | None:
+def follower_context(config: ServerConfig) -> TlsSource | None:
     """What followers connect to leaders with; None where the inter-broker listener is not encrypted.
 
     Certificates are verified against the trust store (else the host's authorities) and must name the host that the
@@ -100,14 +98,14 @@ def controller_server_context(config: ServerConfig) -> ssl.SSLContext | None:
     return server_context(config, config.controller_listener_name)
 
 
-def controller_client_context(config: ServerConfig) -> ssl.SSLContext | None:
-    """The context that brokers and voters connect to controllers with; None where these are plain.
+def controller_client_context(config: ServerConfig) -> TlsSource | None:
+    """What brokers and voters connect to controllers with; None where these are plain.
 
-    Certificates are verified as those of leaders are, and ours is shown. Raises as `server_context` does.
+    Certificates are verified as those of leaders are, and ours is shown. For one thread. Raises as `server_context`.
     """
     if config.controller_protocol != "SSL":
         return None
-    return _client_context(config, config.controller_listener_name)()
+    return _client_context(config, config.controller_listener_name)
 
 
 def certificate_principal(certificate: bytes | None, mapping: PrincipalMapping) -> str | None:
@@ -134,7 +132,7 @@ def own_certificate_principal(config: ServerConfig, listener: str) -> str:
 class _Newest:
     """A context, made anew when a file has changed since the last time."""
 
-    def __init__(self, make: ContextSource, files: tuple[str, ...]) -> None:
+    def __init__(self, make: TlsSource, files: tuple[str, ...]) -> None:
         self._make = make
         self._files = files
         self._stamp = _stamp(files)
@@ -167,7 +165,7 @@ def _stamp_of(path: str) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _client_context(config: ServerConfig, listener: str) -> ContextSource:
+def _client_context(config: ServerConfig, listener: str) -> TlsSource:
     settings = _Settings(config, listener)
 
     def make() -> ssl.SSLContext:

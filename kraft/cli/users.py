@@ -1,8 +1,8 @@
 """`kraft users`: who may authenticate by SCRAM, kept in the cluster's metadata (KIP-554).
 
 A password is salted and hashed here, with a new salt each time: the cluster never sees it. It comes from a prompt or
-from a file, never from the command line, where everybody on the host could read it. Users of PLAIN are in the configuration
-of brokers, and not here.
+from a file, never from the command line, where everybody on the host could read it. Users of PLAIN are in the
+configuration of brokers, and not here.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from fetcher.leader_endpoint import (
     OffsetsQuery,
 )
 from kraft.broker.dispatch import Dispatcher
-from kraft.broker.replicas.leader_endpoint import RemoteLeader, _error_name
 from kraft.broker.peer_security import PeerSecurity
+from kraft.broker.replicas.leader_endpoint import RemoteLeader, _error_name
 from kraft.broker.tls import follower_context, server_context
 from kraft.config import load_config
 from kraft.network.request import decoding
