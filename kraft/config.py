@@ -53,6 +53,8 @@ CONTROLLER_ROLE = "controller"
 
 T = TypeVar("T")
 
+HTTP_LISTENER: Final = "HTTP"
+"""The name under which the HTTP server's own TLS files may be given (listener.name.http.ssl.…)."""
 _LISTENER_PREFIX: Final = "listener.name."
 NO_VARIABLES: Final[Mapping[str, str]] = {}
 _KNOWN_KEYS: Final = frozenset((*CONFIG_KEYS, *server_log_config_keys(), "log.dir"))
@@ -367,6 +369,8 @@ def _check_together(config: ServerConfig) -> None:
     _check_inter_broker_listener(config)
     for endpoint in config.broker_listeners:
         _check_security(config, endpoint)
+    if config.get("http.ssl.enable"):
+        _check_key_store(config, HTTP_LISTENER, "http.ssl.enable is true")
     _check_controller_security(config)
 
 

@@ -267,6 +267,10 @@ _KEYS: Final = (
         "http.listener", "string", "127.0.0.1:0", _address,
         "host:port of the node's HTTP server; port 0 chooses a free one (a key of kraft's own).",
     ),
+    ConfigKey(
+        "http.ssl.enable", "boolean", "false", _boolean,
+        "Whether the HTTP server speaks https alone, with ssl.… or listener.name.http.ssl.… (a key of kraft's own).",
+    ),
     ConfigKey("log.dirs", "list", "/tmp/kraft-logs", _folders, "Folders of the partitions' logs."),
     ConfigKey("metadata.log.dir", "string", None, _string, "Folder of the metadata log, if not the first of log.dirs."),
     ConfigKey(

@@ -15,9 +15,9 @@ import structlog
 
 from kraft.broker.membership.lifecycle import BrokerState, RegistrationRefused
 from kraft.broker.server import BrokerServer, Identity
-from kraft.broker.tls import controller_client_context, controller_server_context
+from kraft.broker.tls import controller_client_context, controller_server_context, server_context
 from kraft.cluster_document import cluster_document
-from kraft.config import ConfigError, ServerConfig, is_quorum_on_this_host, is_unauthenticated
+from kraft.config import HTTP_LISTENER, ConfigError, ServerConfig, is_quorum_on_this_host, is_unauthenticated
 from kraft.dynamic_configs import DynamicBrokerConfigs
 from kraft.environment import Environment
 from kraft.group_configs import DynamicGroupConfigs
@@ -112,7 +112,8 @@ class Node:
             self.controller = self._make_controller(secret)
             await self.controller.start()
         self.http = HttpServer(self, self._environment)
-        await self.http.start(config.get("http.listener"))
+        tls = server_context(config, HTTP_LISTENER) if config.get("http.ssl.enable") else None
+        await self.http.start(config.get("http.listener"), tls)
         if self.broker is not None:
             await self.broker.start()
 

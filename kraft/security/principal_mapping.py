@@ -8,6 +8,7 @@ written behind a backslash. Pure; `kraft.broker.tls` asks it who a client is.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Final, NamedTuple
 
 DEFAULT: Final = "DEFAULT"
@@ -36,7 +37,7 @@ class PrincipalMapping:
                 return distinguished_name
             found = pattern.fullmatch(distinguished_name)
             if found is not None:
-                name = _GROUP.sub(lambda token, found=found: _replaced(token, found), replacement)
+                name = _GROUP.sub(partial(_replaced, found), replacement)
                 return name.lower() if case == "L" else name.upper() if case == "U" else name
         return None
 
@@ -77,7 +78,7 @@ def _rule(pattern: str, replacement: str, case: str) -> _Rule:
     return _Rule(compiled, replacement, case)
 
 
-def _replaced(token: re.Match[str], found: re.Match[str]) -> str:
+def _replaced(found: re.Match[str], token: re.Match[str]) -> str:
     if token[1] is not None:
         return found[int(token[1])] or ""
     return token[2] if token[2] is not None else token[0]
