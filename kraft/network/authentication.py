@@ -38,9 +38,10 @@ async def authenticate(
         lifetime_s: float | None = end.value
         return lifetime_s
     except SaslRefusal as refusal:
-        offer = f"; it offers {', '.join(refusal.mechanisms)}" if refusal.mechanisms else ""
-        said = "" if credentials.password in refusal.message else f": {refusal.message}"
-        reason = f"{refusal.code.name}{said}{offer}"
+        said = "" if credentials.password in refusal.message else refusal.message
+        reason = f"{refusal.code.name}: {said}"
+        if refusal.mechanisms:
+            reason = f"{refusal.code.name}; it offers {', '.join(refusal.mechanisms)}"
     except SaslError as error:
         reason = str(error)
     connection.close()

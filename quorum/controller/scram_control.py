@@ -31,7 +31,7 @@ from quorum.rpc.messages import (
 
 def alter_credentials(view: ClusterView, request: AlterUserScramCredentialsRequest) -> Decision:
     """Sets and removes credentials, user by user."""
-    alterations = (*request.deletions, *request.upsertions)
+    alterations: tuple[ScramDeletion | ScramUpsertion, ...] = (*request.deletions, *request.upsertions)
     named = Counter(alteration.user for alteration in alterations)
     units, results = [], []
     for user, count in named.items():

@@ -91,7 +91,6 @@ class PeerConnection:
 
     async def _authenticate(self, connection: BrokerConnection) -> None:
         """Says who this broker is, where it has to. What was sent before is answered; what comes now waits for it."""
-        self._renew_at_s = None
         credentials = self._security.credentials
         if credentials is None:
             return
@@ -106,8 +105,7 @@ class PeerConnection:
         except asyncio.CancelledError:
             connection.close()
             raise
-        if lifetime_s is not None:
-            self._renew_at_s = began_s + lifetime_s * RENEWED_AFTER
+        self._renew_at_s = None if lifetime_s is None else began_s + lifetime_s * RENEWED_AFTER
 
     def close(self) -> None:
         """Closes it, if it is open."""

@@ -1,4 +1,4 @@
-"""A SASL listener as clients see it: the door, its refusals and their delay, sessions, and brokers that come through it.
+"""A SASL listener as clients see it: the door, its refusals and their delay, sessions, and brokers that come by it.
 
 The doors before authentication are fuzzed: whatever bytes come, nobody is let in, nothing but the connection ends, and
 memory is bounded. KRAFT_FUZZ_INPUTS sets how many inputs there are (some thousands by default).
@@ -7,6 +7,7 @@ memory is bounded. KRAFT_FUZZ_INPUTS sets how many inputs there are (some thousa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -32,8 +33,8 @@ from kraft.network.session import Session
 from kraft.protocol.api import APIS
 from kraft.protocol.messages import encode_request_frame
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest
-from kraft.protocol.schemas.metadata import MetadataRequest
 from kraft.protocol.schemas.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from kraft.protocol.schemas.scram_credentials import DescribeUserScramCredentialsRequest
 from kraft.security.mechanisms import Credentials
 from kraft.security.sasl_servers import ScramUsers
 from kraft.security.scram import salted_password, scram_keys
@@ -51,7 +52,12 @@ TEXT = (
     f'listener.name.sasl.{SCRAM.lower()}.sasl.jaas.config=S required username="alice" password="secret";\n'
     'listener.name.sasl.plain.sasl.jaas.config=P required user_bob="hidden";\n'
 )
-VERSIONS = {SaslHandshakeRequest: 1, SaslAuthenticateRequest: 2, ApiVersionsRequest: 3, MetadataRequest: 12}
+VERSIONS = {
+    SaslHandshakeRequest: 1,
+    SaslAuthenticateRequest: 2,
+    ApiVersionsRequest: 3,
+    DescribeUserScramCredentialsRequest: 0,
+}
 TIMEOUT_S = 10.0
 INPUTS = int(os.environ.get("KRAFT_FUZZ_INPUTS", "4000"))
 
@@ -117,7 +123,7 @@ async def test_who_says_who_it_is_is_served(
         connection = await opened.connect()
         assert (await ask(connection, ApiVersionsRequest("test", "1"))).error_code == 0
         assert await authenticate(connection, credentials, "nonce", timeout_s=TIMEOUT_S) is None
-        assert (await ask(connection, MetadataRequest(topics=[]))).brokers is not None
+        assert (await ask(connection, DescribeUserScramCredentialsRequest())).results[0].user == "alice"
         assert [session.principal for session in opened.sessions] == [principal]
         connection.close()
 
@@ -129,7 +135,7 @@ async def test_who_does_not_is_not_served(world: BrokerWorld) -> None:
             for message in first:
                 assert (await ask(connection, message)).mechanisms == [SCRAM, "PLAIN"]
             with pytest.raises(ConnectionLostError):
-                await ask(connection, MetadataRequest(topics=[]))
+                await ask(connection, DescribeUserScramCredentialsRequest())
         assert {session.principal for session in opened.sessions} == {"User:ANONYMOUS"}
 
 
@@ -180,16 +186,16 @@ async def test_brokers_authenticate_and_renew_their_sessions(world: BrokerWorld)
     async with door(world, "connections.max.reauth.ms=2000\n") as opened:
         peer = opened.peer()
         for _ in range(2):
-            await peer.request(MetadataRequest(topics=[]), 12, timeout_s=TIMEOUT_S)
+            await peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
         peer._renew_at_s = 0.0  # its time has come
         await asyncio.sleep(1.1)  # no client may authenticate more often than once a second
         await asyncio.gather(
-            *(peer.request(MetadataRequest(topics=[]), 12, timeout_s=TIMEOUT_S) for _ in range(3))
+            *(peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S) for _ in range(3))
         )
         assert [session.principal for session in opened.sessions] == ["User:alice"], "one connection"
         peer.close()
         with pytest.raises(LeaderUnavailable, match="due to invalid credentials"):
-            await opened.peer("wrong").request(MetadataRequest(topics=[]), 12, timeout_s=TIMEOUT_S)
+            await opened.peer("wrong").request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
 
 
 async def test_a_session_that_has_ended_ends_the_connection(world: BrokerWorld) -> None:
@@ -198,7 +204,7 @@ async def test_a_session_that_has_ended_ends_the_connection(world: BrokerWorld) 
         await authenticate(connection, Credentials(SCRAM, "alice", "secret"), "nonce", timeout_s=TIMEOUT_S)
         await asyncio.sleep(0.01)
         with pytest.raises(ConnectionLostError):
-            await ask(connection, MetadataRequest(topics=[]))
+            await ask(connection, DescribeUserScramCredentialsRequest())
 
 
 async def test_a_listener_without_sasl_says_so(world: BrokerWorld) -> None:
@@ -233,7 +239,7 @@ def any_request(rng: random.Random) -> bytes:
             SaslAuthenticateRequest(token),
             SaslAuthenticateRequest(rng.randbytes(rng.randrange(40))),
             ApiVersionsRequest("fuzz", "1"),
-            MetadataRequest(topics=[]),
+            DescribeUserScramCredentialsRequest(),
         )
     )
     version = rng.choice(list(APIS[message.API_KEY].versions)) if choice < 0.8 else VERSIONS[type(message)]
@@ -246,23 +252,26 @@ def any_request(rng: random.Random) -> bytes:
     return bytes(frame)
 
 
+async def fuzz(port: int, rng: random.Random) -> None:
+    """One connection, and some frames of any kind."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(rng.randrange(1, 8)):
+        content = any_request(rng)
+        length = len(content) if rng.random() < 0.9 else rng.randrange(-(2**31), 2**31)
+        writer.write(length.to_bytes(4, "big", signed=True) + content)
+    writer.write_eof()
+    with contextlib.suppress(ConnectionError):
+        await asyncio.wait_for(reader.read(), TIMEOUT_S)
+    writer.close()
+
+
 async def test_no_bytes_open_the_door(world: BrokerWorld, caplog: pytest.LogCaptureFixture) -> None:
     """Through real connections: nobody is let in, and no handler has a defect."""
     rng = random.Random(5)
     async with door(world) as opened:
         with caplog.at_level(logging.ERROR):
-            for _ in range(INPUTS // 40):
-                reader, writer = await asyncio.open_connection("127.0.0.1", opened.server.port)
-                for _ in range(rng.randrange(1, 8)):
-                    content = any_request(rng)
-                    length = len(content) if rng.random() < 0.9 else rng.randrange(-(2**31), 2**31)
-                    writer.write(length.to_bytes(4, "big", signed=True) + content)
-                writer.write_eof()
-                try:
-                    await asyncio.wait_for(reader.read(), TIMEOUT_S)
-                except ConnectionError:
-                    pass
-                writer.close()
+            for _ in range(INPUTS // 400):  # refusals wait: many at a time
+                await asyncio.gather(*(fuzz(opened.server.port, rng) for _ in range(100)))
         assert {session.principal for session in opened.sessions} == {"User:ANONYMOUS"}
         assert [record.getMessage() for record in caplog.records] == []
         connection = await opened.connect()
