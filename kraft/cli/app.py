@@ -20,7 +20,7 @@ from kraft.cli.metadata import commands as metadata
 from kraft.cli.produce.command import produce
 from kraft.cli.quorum import commands as quorum
 from kraft.cli.reassign import commands as reassign
-from kraft.cli.shared.options import Json, reflowed
+from kraft.cli.shared.options import Json, reflowed, secured
 from kraft.cli.shared.output import complain, print_json, print_line
 from kraft.cli.shared.streams import ReaderGoneError
 from kraft.cli.topics import commands as topics
@@ -50,8 +50,8 @@ app.add_typer(log.app, name="log")
 app.add_typer(storage.app, name="storage")
 app.command("log-dirs")(reflowed(log_dirs))
 app.add_typer(chaos.app, name="chaos")
-app.command()(produce)
-app.command()(consume)
+app.command()(secured(produce))
+app.command()(secured(consume))
 app.command()(reflowed(audit))
 app.add_typer(ingest.app, name="ingest")
 app.command()(demo)

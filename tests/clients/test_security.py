@@ -268,3 +268,33 @@ def test_certificates_are_renewed_under_load(secured: SecuredCluster) -> None:
     certificate = ssl.get_server_certificate((host, int(port)), ca_certs=str(secured.trusted))
     text = Path(secured.node_identity).read_text()
     assert certificate.strip() in text
+
+
+@pytest.mark.parametrize("names", ["librdkafka", "java"])
+def test_our_commands_say_who_they_are(
+    secured: SecuredCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], names: str
+) -> None:
+    """By a file with a client's own keys; the servers stand in it too."""
+    file = tmp_path / "client.properties"
+    quoted = PASSWORD.replace('"', '\\\\"')
+    of_names = {
+        "librdkafka": f"sasl.username={USER}\nsasl.password={PASSWORD}\nssl.ca.location={secured.trusted}\n",
+        "java": f'sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="{USER}"'
+        f' password="{quoted}";\nssl.truststore.location={secured.trusted}\nssl.truststore.type=PEM\n',
+    }
+    common = f"bootstrap.servers={secured.servers('SASLTLS')}\nsecurity.protocol=SASL_SSL\nclient.id=me\n"
+    file.write_text(common + "sasl.mechanism=SCRAM-SHA-512\n" + of_names[names])
+    topic, lines = secured.create_topic("cli"), tmp_path / "lines"
+    lines.write_text("one\ntwo\n")
+    config = ["--command-config", str(file)]
+    assert run(["topics", "describe", topic, "--json", *config]) == 0
+    assert json.loads(capsys.readouterr().out)["partitions"][0]["leo"].keys() == {"1", "2", "3"}
+    assert run(["produce", topic, str(lines), *config]) == 0
+    capsys.readouterr()
+    assert run(["consume", topic, "--from-beginning", "--exit-at-end", *config]) == 0
+    assert capsys.readouterr().out == "one\ntwo\n"
+    file.write_text(file.read_text().replace("of=alice", "of=nobody"))
+    assert run(["users", "list", *config]) == 1
+    told = capsys.readouterr().err
+    assert "SASL_AUTHENTICATION_FAILED" in told
+    assert "of=nobody" not in told
