@@ -15,9 +15,9 @@ import structlog
 
 from kraft.broker.membership.lifecycle import BrokerState, RegistrationRefused
 from kraft.broker.server import BrokerServer, Identity
-from kraft.broker.tls import controller_client_context, controller_server_context
+from kraft.broker.tls import controller_client_context, controller_server_context, server_context
 from kraft.cluster_document import cluster_document
-from kraft.config import ConfigError, ServerConfig, is_quorum_on_this_host, is_unauthenticated
+from kraft.config import HTTP_LISTENER, ConfigError, ServerConfig, is_quorum_on_this_host, is_unauthenticated
 from kraft.dynamic_configs import DynamicBrokerConfigs
 from kraft.environment import Environment
 from kraft.group_configs import DynamicGroupConfigs
@@ -115,7 +115,8 @@ class Node:
             self.controller = self._make_controller(secret)
             await self.controller.start()
         self.http = HttpServer(self, self._environment, own_hosts(config, self._environment.host_name))
-        await self.http.start(config.get("http.listener"))
+        tls = server_context(config, HTTP_LISTENER) if config.get("http.ssl.enable") else None
+        await self.http.start(config.get("http.listener"), tls)
         if self.broker is not None:
             await self.broker.start()
 
@@ -290,6 +291,7 @@ class Node:
         config, environment = self.config, self._environment
         listener = config.controller_listener
         assert listener is not None, "a controller has a listener"
+        bootstrap = read_bootstrap(environment.disk, config.metadata_log_dir)
         return ControllerServer(
             ControllerServerConfig(
                 raft=RaftConfig(
@@ -315,9 +317,8 @@ class Node:
                     leader_imbalance_per_broker_percentage=config.get(
                         "leader.imbalance.per.broker.percentage"
                     ),
-                    new_cluster_features=new_cluster_records(
-                        read_bootstrap(environment.disk, config.metadata_log_dir)
-                    ),
+                    new_cluster_features=new_cluster_records(bootstrap.levels),
+                    new_cluster_users=bootstrap.users,
                 ),
                 host=self._controller_host(listener),
                 port=listener.port,

@@ -3,7 +3,7 @@
 The dispatcher asks only while `is_limiting`, which is when the metadata have a quota of users or client ids; a
 publisher of the loader. Guarantees: an answer's `throttle_time_ms` is how long nothing more will be read from its
 connection, and is never more than `THROTTLE_MAX_MS`; the answer itself leaves at once, and no other connection waits
-(KIP-219). What brokers ask each other is exempt. Produced bytes are those of the request; what is fetched is counted
+(KIP-219). What brokers ask each other is exempt, and authentication. Produced bytes are those of the request; what is fetched is counted
 when it is answered, and an answer that the client may not have yet is empty. Times are the loop's.
 """
 
@@ -77,7 +77,7 @@ class BrokerQuotas:
 
     def charged(self, request: Request[Any], size_bytes: int, result: HandlerResult) -> HandlerResult:
         """Counts what a request took, when its handler has returned; the answer tells how long to wait."""
-        if _is_of_broker(request.body):
+        if _is_exempt(request.body):
             return result
         session, now_s = request.session, self.clock_s()
         until_s = self._worked(request, now_s - session.now_s, now_s)
@@ -104,7 +104,7 @@ class BrokerQuotas:
 
     def encoded(self, request: Request[Any], busy_s: float) -> None:
         """An answer took so long to encode: its client waits for that at its next request."""
-        if not _is_of_broker(request.body):
+        if not _is_exempt(request.body):
             user, client_id = _client(request)
             self.clients.worked(user, client_id, busy_s, self.clock_s() * 1000)
 
@@ -176,10 +176,11 @@ def _client(request: Request[Any]) -> tuple[str, str]:
     return user_of(request.session.principal), request.client_id or ""
 
 
-def _is_of_broker(body: Any) -> bool:
-    """Whether only brokers ask so: the authorizer, where there is one, keeps clients from it (CLUSTER_ACTION)."""
+def _is_exempt(body: Any) -> bool:
+    """Whether it comes before its client is known, or only brokers ask so: the authorizer, where there is one, keeps
+    clients from that (CLUSTER_ACTION)."""
     key = body.API_KEY
-    if key is ApiKey.WRITE_TXN_MARKERS:
+    if key in (ApiKey.WRITE_TXN_MARKERS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
         return True
     if key is ApiKey.ADD_PARTITIONS_TO_TXN:
         return bool(body.transactions)

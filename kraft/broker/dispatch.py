@@ -37,6 +37,8 @@ from kraft.broker.handlers import (
     producers,
     quorum,
     reassignments,
+    sasl,
+    scram_credentials,
     topics,
     transactions,
     txn_markers,
@@ -67,6 +69,10 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.LIST_OFFSETS: offsets.handle_list_offsets,
     ApiKey.METADATA: metadata.handle_metadata,
     ApiKey.API_VERSIONS: api_versions.handle_api_versions,
+    ApiKey.SASL_HANDSHAKE: sasl.handle_sasl_handshake,
+    ApiKey.SASL_AUTHENTICATE: sasl.handle_sasl_authenticate,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: scram_credentials.handle_describe_user_scram_credentials,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: scram_credentials.handle_alter_user_scram_credentials,
     ApiKey.CREATE_TOPICS: topics.handle_create_topics,
     ApiKey.DELETE_TOPICS: topics.handle_delete_topics,
     ApiKey.DELETE_RECORDS: delete_records.handle_delete_records,
@@ -134,7 +140,11 @@ class Dispatcher:
 
     def __call__(self, context: RequestContext) -> Answer:
         """Runs the handler of one request. Raises CloseConnectionError for what cannot be answered."""
-        header = context.header
+        header, session = context.header, context.session
+        if session.authentication is not None:
+            problem = session.authentication.problem(header.api_key, session.now_s)
+            if problem is not None:
+                raise CloseConnectionError(problem)
         if not is_supported(header.api_key, header.api_version):
             if header.api_key == ApiKey.API_VERSIONS:
                 return _frame(
@@ -147,7 +157,7 @@ class Dispatcher:
             body = decode_request(header.api_key, header.api_version, context.body)
         except ProtocolError as error:
             raise malformed_request(error) from error
-        session, version = context.session, header.api_version
+        version = header.api_version
         request = Request(body, version, header.client_id, session)
         result = self._handle(body.API_KEY, request)
         is_limiting = self._quotas.is_limiting

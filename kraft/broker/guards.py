@@ -36,6 +36,7 @@ from kraft.protocol.schemas import (
     offsets,
     producers,
     reassignments,
+    scram_credentials,
     topics,
     transactions,
 )
@@ -64,6 +65,8 @@ class Items(NamedTuple):
     of: frozenset[ResourceType] = frozenset()
     others: ErrorCode | None = None
     """What the other things are answered with when one is refused; None: they are served."""
+    also_asked: str = ""
+    """Another field with such things, where all stand or fall together."""
 
 
 class Guard(NamedTuple):
@@ -347,6 +350,10 @@ def _altered_quotas(item: Any, code: ErrorCode) -> Message:
     return client_quotas.AlterationResult(error_code=code, error_message=code.message, entity=item.entity)
 
 
+def _altered_user(item: Any, code: ErrorCode) -> Message:
+    return scram_credentials.AlterUserScramCredentialsResult(item.name, code, code.message)
+
+
 # -- what answers conceal
 
 
@@ -458,6 +465,10 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _CLUSTERS,
     ApiKey.ALTER_CLIENT_QUOTAS: Guard(
         {_CLUSTER: _cluster_name}, Items("entries", "entries", _altered_quotas)
+    ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _CLUSTERS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Guard(
+        {_CLUSTER: _cluster_name}, Items("deletions", "results", _altered_user, also_asked="upsertions")
     ),
     ApiKey.UNREGISTER_BROKER: _CLUSTERS,
     ApiKey.DESCRIBE_PRODUCERS: Guard(items=_of_topics("topics", "topics", _described_producers)),
@@ -618,7 +629,7 @@ def _take_out_refused(judge: Judge, items: Items, request: Request[Any]) -> tupl
 def _refusal(guard: Guard, request: Request[Any], code: ErrorCode) -> Message | None:
     """The answer to a request that is refused as a whole: the error, and that of each thing that it names."""
     items = guard.items
-    asked = [] if items is None else getattr(request.body, items.asked) or []
+    asked = [] if items is None else _named(items, request.body)
     results = [] if items is None else [items.refused(item, code) for item in asked]
     answer = response_class(request.body.API_KEY)()
     for name, field in answer.FIELDS:
@@ -627,6 +638,11 @@ def _refusal(guard: Guard, request: Request[Any], code: ErrorCode) -> Message | 
         if name == "error_message" and field.versions.includes(request.version):
             answer.error_message = code.message  # type: ignore[attr-defined]
     return _answer(guard, request, results, answer)
+
+
+def _named(items: Items, body: Any) -> list[Any]:
+    fields = (items.asked, items.also_asked) if items.also_asked else (items.asked,)
+    return [item for field in fields for item in getattr(body, field) or ()]
 
 
 def _answer(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from fetcher.fetcher_manager import FetcherManager
 from kraft.broker.authorization import Authorization
 from kraft.broker.coordinators.coordinators import Coordinators
 from kraft.broker.dispatch import Dispatcher
+from kraft.broker.listener_security import ListenerSecurity, false_salt_secret
 from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.membership.history_guard import HistoryGuard
 from kraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState, Registration
@@ -29,6 +29,7 @@ from kraft.broker.membership.producer_ids import ProducerIds
 from kraft.broker.membership.recently_fenced import RecentlyFenced
 from kraft.broker.membership.topic_creation import TopicCreation
 from kraft.broker.metrics import BrokerMetrics
+from kraft.broker.peer_security import PLAIN_PEERS, peer_security
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.leader_endpoint import RemoteLeader
 from kraft.broker.replicas.offline_replicas import OfflineReplicas, offline_document
@@ -45,7 +46,7 @@ from kraft.broker.settings import (
     fetcher_settings,
     network_limits,
 )
-from kraft.broker.tls import controller_client_context, follower_context, server_context
+from kraft.broker.tls import controller_client_context
 from kraft.broker.vital_task import start_vital_task
 from kraft.config import Endpoint, ServerConfig
 from kraft.environment import Environment
@@ -58,12 +59,14 @@ from kraft.network.server import SocketServer
 from kraft.network.session import ANONYMOUS
 from kraft.protocol.api import SUPPORTED
 from kraft.security.authorizer import StandardAuthorizer
+from kraft.security.sasl_servers import ScramUsers
 from partitions.log.errors import LogStorageError
 from partitions.log.node_logs.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log_manager import LogManager
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.records import Listener
 from quorum.rpc.client import ControllerChannel, RpcClient
+from quorum.rpc.sparse_log import SparseLog
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +100,7 @@ class BrokerServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self._listeners: list[SocketServer] = []
-        self._follower_tls: ssl.SSLContext | None = None
+        self._peer_security = PLAIN_PEERS
         rng, halt = environment.rng, environment.halt
         self._rpc = RpcClient(
             secret, environment.connector_factory, rng=rng, tls=controller_client_context(config)
@@ -105,6 +108,9 @@ class BrokerServer:
         self.controller = ControllerClient(ControllerChannel(self._rpc, config.voters, rng))
         self.metadata = MetadataCache()
         self.authorization = self._make_authorization()
+        self._users = ScramUsers(
+            lambda: self.metadata.image.scram_credentials, false_salt_secret(config, identity.cluster_id)
+        )
         self.recently_fenced = RecentlyFenced(lambda: self.replicas.monotonic_ms())
         self.metrics = BrokerMetrics()
         self.request_times = {key: RequestTimes() for key in SUPPORTED}
@@ -218,7 +224,7 @@ class BrokerServer:
         Raises OSError, ConfigError (TLS files), RegistrationRefused.
         """
         config = self._config
-        self._follower_tls = follower_context(config)
+        self._peer_security = peer_security(config, self._environment.rng)
         for endpoint in config.broker_listeners:
             await self._listen(endpoint)
         self.lifecycle = lifecycle = self._make_lifecycle()
@@ -288,10 +294,13 @@ class BrokerServer:
 
     async def _listen(self, endpoint: Endpoint) -> None:
         """Opens a listener; who connects before the broker is ready is turned away, and comes again."""
+        security = ListenerSecurity(self._config, endpoint, self._users, self._environment.rng)
         listener = SocketServer(
             _not_ready,
             limits=network_limits(self._config, self._descriptors),
-            ssl_context=server_context(self._config) if endpoint.protocol == "SSL" else None,
+            ssl_context=security.tls(),
+            authentication_required=endpoint.has_sasl,
+            introduce=security.introduce,
             sender_factory=telling_of_files(self._environment.sender_factory, self.replicas.on_unreadable),
             name=endpoint.name,
             quotas=self.quotas.connections,
@@ -358,6 +367,7 @@ class BrokerServer:
             quotas=self.quotas,
             request_times=self.request_times,
             loggers=self._environment.loggers,
+            refused_clients=SparseLog("authentication failed"),
             authorization=self.authorization,
         )
 
@@ -378,7 +388,7 @@ class BrokerServer:
             broker_epoch=self._epoch,
             address=lambda: self.metadata.endpoint(leader_id, name),
             request_timeout_s=self._config.get("replica.socket.timeout.ms") / 1000,
-            ssl_context=self._follower_tls,
+            security=self._peer_security,
         )
 
     def _peer(self, broker_id: int, client_id: str, max_response_bytes: int) -> PeerConnection:
@@ -387,7 +397,7 @@ class BrokerServer:
             broker_id,
             lambda: self.metadata.endpoint(broker_id, name),
             client_id=client_id,
-            ssl_context=self._follower_tls,
+            security=self._peer_security,
             max_response_bytes=max_response_bytes,
         )
 

@@ -28,6 +28,7 @@ from kraft.loggers import Loggers
 from kraft.network.request_times import RequestTimes
 from kraft.protocol.api import ApiKey
 from partitions.log_manager import LogManager
+from quorum.rpc.sparse_log import SparseLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class BrokerServices:
     quotas: BrokerQuotas
     request_times: Mapping[ApiKey, RequestTimes]
     loggers: Loggers
+    refused_clients: SparseLog
+    """Of clients whose authentication failed."""
     authorization: Authorization | None = None
     """None: everybody may do everything."""
 

@@ -81,6 +81,8 @@ def network_limits(config: ServerConfig, budget: DescriptorBudget) -> NetworkLim
     idle_ms: int = config.get("connections.max.idle.ms")
     return NetworkLimits(
         max_request_bytes=config.get("socket.request.max.bytes"),
+        max_unauthenticated_request_bytes=config.get("sasl.server.max.receive.size"),
+        authentication_timeout_ms=config.get("connection.authentication.timeout.ms"),
         max_connections=max_connections,
         max_connections_per_ip=config.get("max.connections.per.ip"),
         max_connections_of_ip=config.get("max.connections.per.ip.overrides"),

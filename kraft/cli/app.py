@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli import acls, cluster, configs, features, quotas, storage
+from kraft.cli import acls, cluster, configs, features, quotas, storage, users
 from kraft.cli.audit.command import audit
 from kraft.cli.chaos import commands as chaos
 from kraft.cli.consume.command import consume
@@ -20,7 +20,7 @@ from kraft.cli.metadata import commands as metadata
 from kraft.cli.produce.command import produce
 from kraft.cli.quorum import commands as quorum
 from kraft.cli.reassign import commands as reassign
-from kraft.cli.shared.options import Json, reflowed
+from kraft.cli.shared.options import Json, reflowed, secured
 from kraft.cli.shared.output import complain, print_json, print_line
 from kraft.cli.shared.streams import ReaderGoneError
 from kraft.cli.topics import commands as topics
@@ -41,6 +41,7 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(features.app, name="features")
 app.add_typer(quotas.app, name="quotas")
+app.add_typer(users.app, name="users")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(acls.app, name="acls")
@@ -51,8 +52,8 @@ app.add_typer(log.app, name="log")
 app.add_typer(storage.app, name="storage")
 app.command("log-dirs")(reflowed(log_dirs))
 app.add_typer(chaos.app, name="chaos")
-app.command()(produce)
-app.command()(consume)
+app.command()(secured(produce))
+app.command()(secured(consume))
 app.command()(reflowed(audit))
 app.add_typer(ingest.app, name="ingest")
 app.command()(demo)

@@ -27,5 +27,7 @@ class NetworkLimits:
     """The same for addresses that differ."""
     connections_max_idle_ms: int | None = 10 * 60 * 1000
     max_unanswered_requests: int = 64
+    authentication_timeout_ms: int = 30_000
+    """How long a connection may take to say who it is, where it has to."""
     closing_grace_ms: int = 10_000
     """How long a connection that was told to close may take to get its last bytes out."""

@@ -12,7 +12,7 @@ import errno
 import math
 import ssl
 
-from kraft.network.connection import Connection, FrameHandler
+from kraft.network.connection import Connection, FrameHandler, Introduce
 from kraft.network.limits import NetworkLimits
 from kraft.network.response import Response
 from kraft.network.sender import SenderFactory, transport_sender
@@ -34,8 +34,9 @@ class ListenerError(OSError):
 class SocketServer:
     """Serves `handler` on one listener.
 
-    `name` stands in front of log lines. With `authentication_required`, frames are limited to
-    `limits.max_unauthenticated_request_bytes` until a handler calls `Connection.mark_authenticated`.
+    `name` stands in front of log lines. With `authentication_required`, what a connection sends is limited to
+    `limits.max_unauthenticated_request_bytes` in sum, and to `limits.authentication_timeout_ms`, until a handler calls
+    `Session.recognize`. `introduce` is told of each connection before its first request.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class SocketServer:
         ssl_context: ssl.SSLContext | None = None,
         sender_factory: SenderFactory = transport_sender,
         authentication_required: bool = False,
+        introduce: Introduce | None = None,
         name: str = "listener",
         quotas: ConnectionQuotas | None = None,
     ) -> None:
@@ -53,6 +55,7 @@ class SocketServer:
         self.limits = limits or NetworkLimits()
         self.sender_factory = sender_factory
         self.authentication_required = authentication_required
+        self.introduce = introduce
         self.name = name
         self._quotas = quotas
         self._ssl_context = ssl_context
@@ -186,6 +189,8 @@ class SocketServer:
     def _schedule_sweep(self) -> None:
         limits = self.limits
         shortest_ms = min(limits.connections_max_idle_ms or limits.closing_grace_ms, limits.closing_grace_ms)
+        if self.authentication_required:
+            shortest_ms = min(shortest_ms, limits.authentication_timeout_ms)
         delay_s = min(max(shortest_ms / 4000, _MIN_SWEEP_S), _MAX_SWEEP_S)
         self._sweep = asyncio.get_running_loop().call_later(delay_s, self._sweep_idle)
 

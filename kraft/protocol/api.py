@@ -1,6 +1,6 @@
 """The facts of each API that a broker serves, one row each: the table that all others are keyed by.
 
-`SUPPORTED` is what ApiVersions answers. The codec finds an API's message classes through `SPOKEN`, requests wait for
+`SUPPORTED` is what ApiVersions answers. The codec finds an API's message classes through `APIS`, requests wait for
 the partitions that its row says they name, and the tables of handlers and of forwarded requests
 (`kraft.broker.dispatch`, `kraft.broker.handlers.forwarding`) are checked against it at import. A row's permissions are
 what Kafka's broker and controller ask their authorizer, and what `kraft.broker.authorization` asks this one's. A range
@@ -406,6 +406,17 @@ _ROWS = (
         _filter(_cluster(_Op.DESCRIBE), when=_asks_what_is_allowed),
     ),
     _api(ApiKey.API_VERSIONS, (0, 4), 3, "schemas.api_versions", _BROKER),
+    # Version 0 would mean tokens without a request around them.
+    _api(ApiKey.SASL_HANDSHAKE, (1, 1), 2, "schemas.sasl", _BROKER),
+    _api(ApiKey.SASL_AUTHENTICATE, (0, 2), 2, "schemas.sasl", _BROKER),
+    _api(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), 0, "schemas.scram_credentials", _BROKER,
+        _refuse(_cluster(_Op.DESCRIBE)),
+    ),
+    _api(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), 0, "schemas.scram_credentials", _CONTROLLER,
+        _refuse(_cluster(_Op.ALTER)),
+    ),
     _api(
         ApiKey.CREATE_TOPICS, (2, 7), 5, "schemas.topics", _CONTROLLER,
         _refuse(_cluster(_Op.CREATE), _topic(_Op.CREATE)),
@@ -591,20 +602,6 @@ _ROWS = (
 APIS: Mapping[ApiKey, Api] = MappingProxyType({api.key: api for api in _ROWS})
 assert len(APIS) == len(_ROWS), "an API has one row"
 
-_CLIENTS_ROWS = (
-    _api(
-        ApiKey.SASL_HANDSHAKE, (1, 1), 2, "schemas.sasl", _BROKER
-    ),  # 0 would mean tokens without a frame after it
-    _api(ApiKey.SASL_AUTHENTICATE, (0, 2), 2, "schemas.sasl", _BROKER),
-)
-
-OF_CLIENTS: Mapping[ApiKey, Api] = MappingProxyType({api.key: api for api in _CLIENTS_ROWS})
-"""What the clients here ask of other brokers and no broker here serves: it has messages, and is not advertised."""
-assert not OF_CLIENTS.keys() & APIS.keys(), "what is served has its row above"
-
-SPOKEN: Mapping[ApiKey, Api] = MappingProxyType({**APIS, **OF_CLIENTS})
-"""All that has message classes."""
-
 SUPPORTED: Mapping[ApiKey, range] = MappingProxyType({key: api.versions for key, api in APIS.items()})
 
 
@@ -615,8 +612,8 @@ def is_supported(api_key: int, api_version: int) -> bool:
 
 
 def is_flexible(api_key: ApiKey, api_version: int) -> bool:
-    """Whether this version uses compact lengths and tagged fields. The API must be one of `SPOKEN`."""
-    return api_version >= SPOKEN[api_key].flexible_from
+    """Whether this version uses compact lengths and tagged fields. The API must be one of `APIS`."""
+    return api_version >= APIS[api_key].flexible_from
 
 
 def api_name(api_key: int) -> str:

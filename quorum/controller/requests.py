@@ -21,6 +21,7 @@ from quorum.controller import (
     reassignment_control,
     replica_states,
     replication_control,
+    scram_control,
     topic_control,
 )
 from quorum.controller.cluster_control import ClusterControl
@@ -80,6 +81,9 @@ _DECIDE: Mapping[type[Any], Callable[[Any, Circumstances], Decision]] = {
         on.view, request
     ),
     messages.UpdateFeaturesRequest: lambda request, on: feature_control.update_features(on.view, request),
+    messages.AlterUserScramCredentialsRequest: lambda request, on: scram_control.alter_credentials(
+        on.view, request
+    ),
     messages.CreateAclsRequest: lambda request, on: acl_control.create_acls(on.view, request),
     messages.DeleteAclsRequest: lambda request, on: acl_control.delete_acls(on.view, request),
     messages.AllocateProducerIdsRequest: lambda request, on: producer_id_control.allocate_producer_ids(

@@ -173,7 +173,11 @@ class ControllerState:
         self._unresolved = set()
         self._next_sequence = next_sequence
         self._reset(image, now_ms)
-        effects, _ = self._propose(feature_control.bootstrap(image, self._config.new_cluster_features))
+        effects, _ = self._propose(
+            feature_control.bootstrap(
+                image, (*self._config.new_cluster_features, *self._config.new_cluster_users)
+            )
+        )
         return effects + self._propose(replication_control.settle(self._view()))[0]
 
     def renounce(self, reason: str) -> list[Effect]:

@@ -10,10 +10,17 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from quorum.metadata.acls import Acl
-from quorum.metadata.image import ConfigKey, MetadataImage, PartitionId, PartitionImage, TopicImage
+from quorum.metadata.image import (
+    ConfigKey,
+    MetadataImage,
+    PartitionId,
+    PartitionImage,
+    ScramKey,
+    TopicImage,
+)
 from quorum.metadata.records import QuotaEntity
 
-_Key = TypeVar("_Key", int, str, ConfigKey, QuotaEntity)
+_Key = TypeVar("_Key", int, str, ConfigKey, ScramKey, QuotaEntity)
 
 
 class MetadataChanges(Protocol):
@@ -44,6 +51,9 @@ class MetadataChanges(Protocol):
     def changed_voters(self) -> tuple[int, ...]: ...
 
     @property
+    def changed_scram_credentials(self) -> tuple[ScramKey, ...]: ...
+
+    @property
     def changed_acls(self) -> tuple[Acl, ...]: ...
 
     @property
@@ -72,6 +82,9 @@ class ImageDiff:
         self.changed_configs: tuple[ConfigKey, ...] = _changed_keys(base.configs, image.configs)
         self.changed_features: tuple[str, ...] = _changed_keys(base.features, image.features)
         self.changed_voters: tuple[int, ...] = _changed_keys(base.voters, image.voters)
+        self.changed_scram_credentials: tuple[ScramKey, ...] = _changed_keys(
+            base.scram_credentials, image.scram_credentials
+        )
         self.changed_acls: tuple[Acl, ...] = tuple(sorted(base.acls ^ image.acls))
         self.changed_client_quotas: tuple[QuotaEntity, ...] = _changed_keys(
             base.client_quotas, image.client_quotas

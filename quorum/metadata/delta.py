@@ -17,6 +17,7 @@ from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.errors import (
     AclExistsError,
     InvalidProducerIdError,
+    RecordDoesNotFitError,
     StaleBrokerEpochError,
     TopicExistsError,
     UnknownAclError,
@@ -31,6 +32,8 @@ from quorum.metadata.image import (
     MetadataImage,
     PartitionId,
     PartitionImage,
+    ScramCredential,
+    ScramKey,
     TopicImage,
 )
 from quorum.metadata.records import (
@@ -49,8 +52,10 @@ from quorum.metadata.records import (
     RegisterBroker,
     RemoveAccessControlEntry,
     RemoveTopic,
+    RemoveUserScramCredential,
     Topic,
     UnregisterBroker,
+    UserScramCredential,
     VoterIdentity,
 )
 
@@ -70,6 +75,7 @@ class MetadataDelta:
         self._next_producer_id = image.next_producer_id
         self._features: dict[str, int] | None = None
         self._voters: dict[int, bytes] | None = None
+        self._scram_credentials: dict[ScramKey, ScramCredential] | None = None
         self._acls: set[Acl] | None = None
         self._client_quotas: dict[QuotaEntity, Mapping[str, float]] | None = None
         self._finished = False
@@ -80,6 +86,7 @@ class MetadataDelta:
         self._changed_configs: dict[ConfigKey, None] = {}
         self._changed_features: dict[str, None] = {}
         self._changed_voters: dict[int, None] = {}
+        self._changed_scram_credentials: dict[ScramKey, None] = {}
         self._changed_acls: dict[Acl, None] = {}
         self._changed_client_quotas: dict[QuotaEntity, None] = {}
 
@@ -141,6 +148,11 @@ class MetadataDelta:
         return tuple(sorted(self._changed_voters))
 
     @property
+    def changed_scram_credentials(self) -> tuple[ScramKey, ...]:
+        """Users' credentials that were set or removed, ascending."""
+        return tuple(sorted(self._changed_scram_credentials))
+
+    @property
     def changed_acls(self) -> tuple[Acl, ...]:
         """ACLs that were added or removed, ascending."""
         return tuple(sorted(self._changed_acls))
@@ -180,6 +192,9 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             features=base.features if self._features is None else self._features,
             voters=base.voters if self._voters is None else self._voters,
+            scram_credentials=(
+                base.scram_credentials if self._scram_credentials is None else self._scram_credentials
+            ),
             acls=base.acls if self._acls is None else self._acls,
             client_quotas=base.client_quotas if self._client_quotas is None else self._client_quotas,
         )
@@ -404,6 +419,28 @@ class MetadataDelta:
             self._client_quotas.pop(record.entity, None)
         self._changed_client_quotas[record.entity] = None
 
+    # Users
+
+    def _set_scram_credential(self, record: UserScramCredential, offset: int) -> None:
+        key = (record.name, record.mechanism)
+        self._own_scram_credentials()[key] = ScramCredential(
+            record.salt, record.stored_key, record.server_key, record.iterations
+        )
+        self._changed_scram_credentials[key] = None
+
+    def _remove_scram_credential(self, record: RemoveUserScramCredential, offset: int) -> None:
+        key = (record.name, record.mechanism)
+        if self._own_scram_credentials().pop(key, None) is None:
+            raise RecordDoesNotFitError(
+                f"user {record.name!r} has no credential of mechanism {record.mechanism}"
+            )
+        self._changed_scram_credentials[key] = None
+
+    def _own_scram_credentials(self) -> dict[ScramKey, ScramCredential]:
+        if self._scram_credentials is None:
+            self._scram_credentials = dict(self.base.scram_credentials)
+        return self._scram_credentials
+
     def _no_op(self, record: NoOp, offset: int) -> None:
         pass
 
@@ -444,6 +481,8 @@ _APPLY: Mapping[type[Any], Callable[[MetadataDelta, Any, int], None]] = {
     NoOp: MetadataDelta._no_op,
     FeatureLevel: MetadataDelta._set_feature_level,
     VoterIdentity: MetadataDelta._set_voter_identity,
+    UserScramCredential: MetadataDelta._set_scram_credential,
+    RemoveUserScramCredential: MetadataDelta._remove_scram_credential,
     AccessControlEntry: MetadataDelta._add_acl,
     RemoveAccessControlEntry: MetadataDelta._remove_acl,
     ClientQuota: MetadataDelta._set_client_quota,

@@ -27,6 +27,8 @@ from quorum.metadata.image_parts import (
     ConfigKey,
     PartitionId,
     PartitionImage,
+    ScramCredential,
+    ScramKey,
     TopicImage,
     broker_row,
     partition_row,
@@ -34,8 +36,10 @@ from quorum.metadata.image_parts import (
     read_client_quotas,
     read_configs,
     read_partition,
+    read_scram,
     read_topic_id,
     read_topic_name,
+    scram_row,
 )
 from quorum.metadata.records import QuotaEntity
 from quorum.steps import ROWS_PER_STEP, Steps, finished
@@ -47,15 +51,17 @@ __all__ = [
     "MetadataImage",
     "PartitionId",
     "PartitionImage",
+    "ScramCredential",
+    "ScramKey",
     "TopicImage",
 ]
 
-SortKey = TypeVar("SortKey", bytes, ConfigKey, Acl, QuotaEntity)
+SortKey = TypeVar("SortKey", bytes, ConfigKey, ScramKey, Acl, QuotaEntity)
 K = TypeVar("K")
 V = TypeVar("V")
 
 IMAGE_VERSION = 4
-"""Version 4 has ACLs and client quotas, version 3 the epochs of unclean elections, version 2 offline replicas,
+"""Version 4 has credentials, ACLs and quotas, version 3 the epochs of unclean elections, version 2 offline replicas,
 version 1 features, voters' identities, ELRs and reassignments; older versions are read without them."""
 
 
@@ -77,6 +83,7 @@ class MetadataImage:
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
     voters: Mapping[int, bytes] = field(default_factory=dict)
+    scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
     acls: AbstractSet[Acl] = frozenset()
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
 
@@ -142,6 +149,10 @@ class MetadataImage:
             yield
         packer.pack(sorted(self.features.items()))
         packer.pack(sorted(self.voters.items()))
+        packer.pack_array_header(len(self.scram_credentials))
+        for user in (yield from _in_order(self.scram_credentials)):
+            packer.pack((*user, *scram_row(self.scram_credentials[user])))
+            yield
         packer.pack_array_header(len(self.acls))
         for entry in (yield from _in_order(self.acls)):
             packer.pack(entry)
@@ -185,8 +196,9 @@ def _in_order(keys: Iterable[SortKey]) -> Generator[None, None, Iterator[SortKey
 
 
 _RUN_KEYS = 1000
-_SECTIONS = (7, 9, 9, 9, 11)
+_SECTIONS = (7, 9, 9, 9, 12)
 """How many values an image has, by version."""
+_FIRST_WITH_USERS = 4
 
 _offset_or_none = wire.integer(-1, wire.INT64_MAX)
 _feature_levels = wire.tuple_of(wire.fixed_tuple((wire.text(255), wire.integer(1, wire.INT16_MAX))))
@@ -205,6 +217,7 @@ class _Decoder:
         self._configs: dict[ConfigKey, Mapping[str, str]] = {}
         self._features: dict[str, int] = {}
         self._voters: dict[int, bytes] = {}
+        self._scram_credentials: dict[ScramKey, ScramCredential] = {}
         self._acls: set[Acl] = set()
         self._client_quotas: dict[QuotaEntity, Mapping[str, float]] = {}
 
@@ -236,7 +249,10 @@ class _Decoder:
                 _add(self._features, name, level)
             for voter, directory_id in _voter_identities(reader.value()):
                 _add(self._voters, voter, directory_id)
-        if version > 3:
+        if version >= _FIRST_WITH_USERS:
+            for _ in range(reader.array_header("the list of SCRAM credentials")):
+                _add(self._scram_credentials, *read_scram(reader.value()))
+                yield
             for number in range(1, reader.array_header("the list of ACLs") + 1):
                 self._acls.add(acl(reader.value()))
                 if len(self._acls) < number:
@@ -273,6 +289,7 @@ class _Decoder:
             next_producer_id=next_producer_id,
             features=self._features,
             voters=self._voters,
+            scram_credentials=self._scram_credentials,
             acls=self._acls,
             client_quotas=self._client_quotas,
         )
@@ -280,5 +297,7 @@ class _Decoder:
 
 def _add(section: dict[K, V], key: K, value: V) -> None:
     if key in section:
-        raise MalformedError("a broker, topic, config resource, feature, voter or quota is listed twice")
+        raise MalformedError(
+            "a broker, topic, config resource, feature, voter, user or quota is listed twice"
+        )
     section[key] = value

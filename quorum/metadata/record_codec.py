@@ -30,8 +30,10 @@ from quorum.metadata.records import (
     RegisterBroker,
     RemoveAccessControlEntry,
     RemoveTopic,
+    RemoveUserScramCredential,
     Topic,
     UnregisterBroker,
+    UserScramCredential,
     VoterIdentity,
 )
 from quorum.metadata.typed_fields import field_checks
@@ -61,6 +63,8 @@ _KINDS: Mapping[int, tuple[type[Any], tuple[int, ...]]] = {
     10: (NoOp, (0,)),
     11: (FeatureLevel, (2,)),
     12: (VoterIdentity, (2,)),
+    13: (UserScramCredential, (6,)),
+    14: (RemoveUserScramCredential, (2,)),
     15: (AccessControlEntry, (1,)),
     16: (RemoveAccessControlEntry, (1,)),
     17: (ClientQuota, (3,)),

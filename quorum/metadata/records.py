@@ -8,7 +8,9 @@ is the offset of its registration. Used by the image and delta, by the proposals
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 from quorum.errors import MalformedError
@@ -28,6 +30,15 @@ NO_UNCLEAN_ELECTION = -1
 """Stands for the epoch of the last unclean election in a partition without one."""
 
 NO_BROKER_EPOCH = -1
+
+SCRAM_SHA_256 = 1
+SCRAM_SHA_512 = 2
+"""Kafka's codes of the SCRAM mechanisms (KIP-554)."""
+SCRAM_MECHANISM_NAMES: Mapping[int, str] = MappingProxyType(
+    {SCRAM_SHA_256: "SCRAM-SHA-256", SCRAM_SHA_512: "SCRAM-SHA-512"}
+)
+SCRAM_KEY_BYTES: Mapping[int, int] = MappingProxyType({SCRAM_SHA_256: 32, SCRAM_SHA_512: 64})
+"""Size of a stored key and of a server key."""
 
 
 class Listener(NamedTuple):
@@ -78,6 +89,8 @@ RecoveryState = Annotated[int, wire.integer(RECOVERED, RECOVERING)]
 ShortText = Annotated[str, wire.text(255)]
 Listeners = Annotated[tuple[Listener, ...], wire.tuple_of(listener)]
 FeatureLevelNumber = Annotated[int, wire.feature_level]
+ScramMechanism = Annotated[int, wire.integer(SCRAM_SHA_256, SCRAM_SHA_512)]
+Iterations = Annotated[int, wire.integer(1, wire.INT32_MAX)]
 QuotaEntity = Annotated[tuple[tuple[str, str], ...], quota_entity]
 """Of whom a quota is: (type, name) of each part, by ascending type."""
 FeatureRange = Annotated[tuple[str, int, int], feature_range]
@@ -218,6 +231,27 @@ class VoterIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class UserScramCredential:
+    """What a user's password by one SCRAM mechanism is proved with; it takes the place of an earlier one (KIP-554,
+    KIP-900). Whoever has `server_key` and `stored_key` can play the server, and try passwords at leisure."""
+
+    name: ShortText
+    mechanism: ScramMechanism
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: Iterations
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveUserScramCredential:
+    """A user cannot authenticate by this mechanism any more."""
+
+    name: ShortText
+    mechanism: ScramMechanism
+
+
+@dataclass(frozen=True, slots=True)
 class AccessControlEntry:
     """An ACL is added."""
 
@@ -261,6 +295,8 @@ Record = (
     | NoOp
     | FeatureLevel
     | VoterIdentity
+    | UserScramCredential
+    | RemoveUserScramCredential
     | AccessControlEntry
     | RemoveAccessControlEntry
     | ClientQuota

@@ -14,7 +14,7 @@ that know both import this module and write `messages.CreateTopicsRequest`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
@@ -601,6 +601,59 @@ class ListPartitionReassignmentsRequest(ControllerRequest[ListPartitionReassignm
     """None asks for all that are under way. Partitions that do not exist or do not move are left out."""
 
     topics: tuple[TopicPartitions, ...] | None = None
+
+
+# Users (KIP-554)
+
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16_384
+"""Of a SCRAM credential, as in Kafka: fewer give passwords away, more keep clients busy."""
+MAX_USER_NAME_CHARACTERS = 255
+MAX_SALT_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ScramDeletion:
+    """`mechanism` is Kafka's code; any number may stand there, as a client sent it."""
+
+    user: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScramUpsertion:
+    """The keys are those that a broker made of a salted password: that itself goes no further."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ScramAlterationResult:
+    """`error`: UNACCEPTABLE_CREDENTIAL, UNSUPPORTED_SASL_MECHANISM, RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE."""
+
+    user: str
+    error: str = NO_ERROR
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUserScramCredentialsResponse(ControllerResponse):
+    """One result a user, in the order in which the request names them first."""
+
+    users: tuple[ScramAlterationResult, ...]
+
+
+@rpc("alter_user_scram_credentials", own_traces=frozenset({"RESOURCE_NOT_FOUND"}))
+@dataclass(frozen=True, slots=True)
+class AlterUserScramCredentialsRequest(ControllerRequest[AlterUserScramCredentialsResponse]):
+    """Answered user by user: one credential of each."""
+
+    deletions: tuple[ScramDeletion, ...]
+    upsertions: tuple[ScramUpsertion, ...]
 
 
 # Features (KIP-584)

@@ -111,6 +111,12 @@ from kraft.protocol.schemas.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from kraft.protocol.schemas.scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from kraft.protocol.schemas.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -420,6 +426,19 @@ CASES = [
         (Op.DESCRIBE, CLUSTER),
     ),
     refused(UpdateFeaturesRequest, 2, (Op.ALTER, CLUSTER)),
+    refused(DescribeUserScramCredentialsRequest, 0, (Op.DESCRIBE, CLUSTER)),
+    refused(
+        lambda: AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion("x", 1)]),
+        0,
+        (Op.ALTER, CLUSTER),
+    ),
+    refused(
+        lambda: AlterUserScramCredentialsRequest(
+            upsertions=[ScramCredentialUpsertion("x", 1, 4096, b"salt", b"k" * 32)]
+        ),
+        0,
+        (Op.ALTER, CLUSTER),
+    ),
     refused(DescribeClientQuotasRequest, 1, (Op.DESCRIBE_CONFIGS, CLUSTER)),
     refused(
         lambda: AlterClientQuotasRequest(
@@ -628,7 +647,11 @@ def test_each_right_of_each_api_is_among_the_cases() -> None:
         for right in permission.rights
     }
     assert asked - denied == set()
-    assert {key for key, *_ in denied} == APIS.keys() - {ApiKey.API_VERSIONS}
+    assert {key for key, *_ in denied} == APIS.keys() - {
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+    }
 
 
 # The command

@@ -28,6 +28,7 @@ isrs = st.lists(ids, max_size=4, unique=True).map(tuple)
 listeners = st.builds(r.Listener, short, short, st.integers(0, 65535), short)
 levels = st.integers(0, 2**15 - 1)
 features = st.tuples(short, levels, levels).map(lambda range_: (range_[0], *sorted(range_[1:])))
+mechanisms = st.sampled_from([r.SCRAM_SHA_256, r.SCRAM_SHA_512])
 entities = st.dictionaries(short, short, min_size=1, max_size=2).map(
     lambda names: tuple(sorted(names.items()))
 )
@@ -69,6 +70,10 @@ any_record: st.SearchStrategy[r.Record] = st.one_of(
     st.builds(r.NoOp),
     st.builds(r.FeatureLevel, short, levels),
     st.builds(r.VoterIdentity, ids, uuids),
+    st.builds(
+        r.UserScramCredential, short, mechanisms, *([st.binary(max_size=8)] * 3), st.integers(1, 2**31 - 1)
+    ),
+    st.builds(r.RemoveUserScramCredential, short, mechanisms),
     st.builds(r.AccessControlEntry, acls),
     st.builds(r.RemoveAccessControlEntry, acls),
     st.builds(r.ClientQuota, entities, short, st.none() | st.floats(allow_nan=False, allow_infinity=False)),

@@ -72,6 +72,7 @@ from quorum.metadata.records import (
     RemoveTopic,
     Topic,
 )
+from quorum.rpc.sparse_log import SparseLog
 from quorum.steps import Steps, finished
 from tests.support.fake_controller import FakeController
 from tests.support.logs import Halted, memory_disk
@@ -268,6 +269,7 @@ class BrokerWorld:
             quotas=self.quotas,
             request_times={key: RequestTimes() for key in SUPPORTED},
             loggers=MemoryLoggers(),
+            refused_clients=SparseLog("authentication failed"),
         )
 
     def halt(self, reason: str) -> None:

@@ -12,7 +12,7 @@ from quorum.errors import AclExistsError, UnknownAclError
 from quorum.metadata import records as r
 from quorum.metadata.acls import Acl
 from quorum.metadata.delta import MetadataDelta
-from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage
+from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage, ScramCredential
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -359,6 +359,32 @@ def test_what_came_and_went_within_a_delta_never_was() -> None:
     assert delta.finish(10, 1) == BASE
 
 
+def credential(user: str, mechanism: int = 1, salt: bytes = b"salt") -> r.UserScramCredential:
+    return r.UserScramCredential(user, mechanism, salt, b"stored", b"server", 4096)
+
+
+def test_users_are_set_and_removed() -> None:
+    delta = MetadataDelta(BASE)
+    for record in (credential("b"), credential("a", 2), credential("a"), credential("b", salt=b"new")):
+        delta.apply(record, 11, 1)
+    image = delta.finish(11, 1)
+    assert delta.changed_scram_credentials == (("a", 1), ("a", 2), ("b", 1))
+    assert image.scram_credentials["b", 1] == ScramCredential(b"new", b"stored", b"server", 4096)
+    assert MetadataImage.decode(image.encode()) == image
+    assert not BASE.scram_credentials
+    without = applied(image, [r.RemoveUserScramCredential("a", 2)])
+    assert without.scram_credentials.keys() == {("a", 1), ("b", 1)}
+    with pytest.raises(errors.RecordDoesNotFitError, match="has no credential of mechanism 2"):
+        applied(without, [r.RemoveUserScramCredential("a", 2)])
+
+
+def test_no_text_shows_what_a_password_is_proved_with() -> None:
+    image = applied(BASE, [credential("b", salt=b"SECRET")])
+    for text in (repr(credential("b", salt=b"SECRET")), repr(image)):
+        assert "SECRET" not in text
+        assert "stored" not in text.replace("stored_", "")
+
+
 def test_equal_images_have_equal_bytes_whatever_their_history() -> None:
     first = applied(EMPTY, [broker(1), broker(2), r.Topic("x", A), r.Topic("y", B)])
     second = applied(EMPTY, [r.Topic("y", B), r.Topic("x", A), broker(2), broker(1)])
@@ -379,6 +405,10 @@ def test_an_image_survives_its_encoding() -> None:
     [
         ([5, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 4"),
         ([-1, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 4"),
+        ([3, 0, 0, 0, [], [], [], [], [], []], "is an array of 9 elements, not of 10"),
+        ([4, 0, 0, 0, [], [], [], [], [], [["u", 1, b"s", b"k", b"k", 1]] * 2, [], []], "listed twice"),
+        ([4, 0, 0, 0, [], [], [], [], [], [["u", 3, b"s", b"k", b"k", 1]], [], []], "an integer from 1 to 2"),
+        ([4, 0, 0, 0, [], [], [], [], [], [["u", 1, b"s", "k", b"k", 1]], [], []], "bytes are needed"),
         ([0, 0, 0, 0, [], []], "an image of version 0 is an array of 7"),
         ([1, 0, 0, 0, [], [], []], "an image of version 1 is an array of 9"),
         ([2, 0, 0, 0, [], [], []], "is an array of 9 elements, not of 7"),
@@ -402,10 +432,13 @@ def test_an_image_survives_its_encoding() -> None:
         ([0, 0, 0, 0, [], [[A, "x", [[[1], [2], -1, 0, 0, 0]]]], []], "not within the replicas"),
         ([0, 0, 0, 0, [], [[bytes(16), "x", []]], []], "may not be zero"),
         ([0, 0, 0, 0, [], [], [["topic", "x", []]]], "without configs"),
-        ([4, 0, 0, 0, [], [], [], [], [], [], [[[["user", "a"]], []]]], "without quotas"),
-        ([4, 0, 0, 0, [], [], [], [], [], [], [[[["user", "a"]], [["x", 1]]]]], "a finite float is needed"),
+        ([4, 0, 0, 0, [], [], [], [], [], [], [], [[[["user", "a"]], []]]], "without quotas"),
         (
-            [4, 0, 0, 0, [], [], [], [], [], [], [[[["user", "a"], ["ip", "b"]], [["x", 1.0]]]]],
+            [4, 0, 0, 0, [], [], [], [], [], [], [], [[[["user", "a"]], [["x", 1]]]]],
+            "a finite float is needed",
+        ),
+        (
+            [4, 0, 0, 0, [], [], [], [], [], [], [], [[[["user", "a"], ["ip", "b"]], [["x", 1.0]]]]],
             "ascending types",
         ),
         ("image", "an image is an array"),

@@ -22,7 +22,9 @@ from quorum.metadata.records import (
     Record,
     RegisterBroker,
     RemoveTopic,
+    RemoveUserScramCredential,
     Topic,
+    UserScramCredential,
     VoterIdentity,
 )
 
@@ -53,14 +55,12 @@ def base() -> MetadataImage:
             Partition(tid(n), 1, (2, 3), (2, 3), 2),
         )
     ]
-    return applied(
-        EMPTY,
-        *brokers,
-        *unfenced,
-        *topics,
+    rest = [
         Config("topic", "t1", "retention.ms", "5"),
+        UserScramCredential("u", 1, b"s", b"k", b"k", 4096),
         ClientQuota((("user", "bob"),), "producer_byte_rate", 5.0),
-    )[1]
+    ]
+    return applied(EMPTY, *brokers, *unfenced, *topics, *rest)[1]
 
 
 def told(changes: MetadataChanges) -> dict[str, object]:
@@ -73,6 +73,7 @@ def told(changes: MetadataChanges) -> dict[str, object]:
         "configs": changes.changed_configs,
         "features": changes.changed_features,
         "voters": changes.changed_voters,
+        "users": changes.changed_scram_credentials,
         "acls": changes.changed_acls,
         "quotas": changes.changed_client_quotas,
     }
@@ -92,6 +93,9 @@ STEPS: dict[str, tuple[Record, ...]] = {
     "a config less": (Config("topic", "t1", "retention.ms", None),),
     "a feature": (FeatureLevel("x", 1),),
     "a voter": (VoterIdentity(3, tid(1)),),
+    "a user": (UserScramCredential("new", 1, b"s", b"k", b"k", 4096),),
+    "a password": (UserScramCredential("u", 1, b"s", b"l", b"k", 4096),),
+    "a user less": (RemoveUserScramCredential("u", 1),),
     "an ACL": (AccessControlEntry(Acl(2, "t1", 3, "User:alice", "*", 3, 3)),),
     "a quota": (ClientQuota((("user", "alice"),), "producer_byte_rate", 1.0),),
     "a quota less": (ClientQuota((("user", "bob"),), "producer_byte_rate", None),),
