@@ -2,8 +2,8 @@
 
 Every command that has --bootstrap-server has this option too, and gets both as one value: `Servers`, a text that also
 knows how its brokers are spoken to. `bootstrap.servers` of the file counts where --bootstrap-server is not given. Keys
-that are not of security are left alone, as Kafka's own tools do; an unknown key of security is refused. No error shows a
-value.
+that are not of security are left alone, as Kafka's own tools do; an unknown key of security is refused. No error shows
+a value.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def require_text(text: str, what: str) -> str:
 
 def secured(command: Command) -> Command:
     """A command with --command-config beside its --bootstrap-server, which gets both as one value."""
-    signature = inspect.signature(command)
+    signature = inspect.signature(command, eval_str=True)
 
     @functools.wraps(command)
     def with_config(*arguments: Any, command_config: Path | None = None, **named: Any) -> Any:
