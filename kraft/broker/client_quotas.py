@@ -3,8 +3,8 @@
 The dispatcher asks only while `is_limiting`, which is when the metadata have a quota of users or client ids; a
 publisher of the loader. Guarantees: an answer's `throttle_time_ms` is how long nothing more will be read from its
 connection, and is never more than `THROTTLE_MAX_MS`; the answer itself leaves at once, and no other connection waits
-(KIP-219). What brokers ask each other is exempt, and authentication. Produced bytes are those of the request; what is fetched is counted
-when it is answered, and an answer that the client may not have yet is empty. Times are the loop's.
+(KIP-219). What brokers ask each other is exempt, and authentication. Produced bytes are those of the request; what is
+fetched is counted when it is answered, and an answer that the client may not have yet is empty. Times are the loop's.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kraft.broker.ready_requests import HandlerResult
-from kraft.broker.request import Request
+from kraft.broker.request import HandlerResult, Request
 from kraft.broker.services import BrokerServices
 from kraft.network.response import Deferred
 from kraft.network.session import Session

@@ -70,7 +70,8 @@ async def handle_alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     """Sets and removes credentials, user by user."""
     body = request.body
-    users = list(dict.fromkeys([one.name for one in (*body.deletions, *body.upsertions)]))
+    named = [*(one.name for one in body.deletions), *(one.name for one in body.upsertions)]
+    users = list(dict.fromkeys(named))
     problem = too_many(len(body.deletions) + len(body.upsertions), "credentials") or too_long(users)
     split = Split(users, lambda _: problem, _refuse)
     call = messages.AlterUserScramCredentialsRequest(
