@@ -579,7 +579,7 @@ CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {
 
 LISTENER_KEYS: Final = frozenset(
     name for name in CONFIG_KEYS if name.startswith("ssl.") or name.startswith("sasl.")
-) | {"connections.max.reauth.ms"}
+) | {"connections.max.reauth.ms", "max.connection.creation.rate", "max.connections"}
 """Keys that listener.name.<listener>. may stand before, and the mechanism too where it is SASL's: that counts for this
 listener alone, and before the one without it (KIP-103)."""
 

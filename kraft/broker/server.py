@@ -297,7 +297,7 @@ class BrokerServer:
         security = ListenerSecurity(self._config, endpoint, self._users, self._environment.rng)
         listener = SocketServer(
             _not_ready,
-            limits=network_limits(self._config, self._descriptors),
+            limits=network_limits(self._config, self._descriptors, endpoint.name),
             ssl_context=security.tls(),
             authentication_required=endpoint.has_sasl,
             introduce=security.introduce,

@@ -71,9 +71,9 @@ def cleaner_config(config: ServerConfig) -> CleanerConfig:
     )
 
 
-def network_limits(config: ServerConfig, budget: DescriptorBudget) -> NetworkLimits:
-    """Of each listener: those of the file, and where it says nothing of connections, a share of the budget's."""
-    max_connections: int | None = config.get("max.connections")
+def network_limits(config: ServerConfig, budget: DescriptorBudget, listener: str) -> NetworkLimits:
+    """Of one listener: those of the file, and where it says nothing of connections, a share of the budget's."""
+    max_connections: int | None = config.of_listener(listener, "max.connections")
     if max_connections == INT_MAX:
         max_connections = budget.max_connections
         if max_connections is not None:
@@ -93,9 +93,12 @@ def network_limits(config: ServerConfig, budget: DescriptorBudget) -> NetworkLim
 def broker_quotas(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> BrokerQuotas:
     """Of clients and of their connections."""
     windows = Windows(config.get("quota.window.num"), 1000 * config.get("quota.window.size.seconds"))
+    key = "max.connection.creation.rate"
+    rates = {endpoint.name: config.of_listener(endpoint.name, key) for endpoint in config.broker_listeners}
     connections = ConnectionQuotas(
         windows,
-        of_broker=config.get("max.connection.creation.rate"),
+        of_broker=config.get(key),
+        of_listeners={name: rate for name, rate in rates.items() if rate != config.get(key)},
         protected_listener=config.inter_broker_listener_name if len(config.broker_listeners) > 1 else None,
     )
     return BrokerQuotas(windows, loop.time, connections)
