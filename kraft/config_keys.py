@@ -15,6 +15,7 @@ from kraft.listeners import PROTOCOLS, split_host_port
 from kraft.security.jaas import JaasError, LoginModule, parse_jaas
 from kraft.security.mechanisms import MECHANISMS
 from kraft.security.principal_mapping import PrincipalMapping, parse_principal_mapping
+from kraft.security.super_users import STANDARD_AUTHORIZER, parse_super_users
 from partitions.log.config_values import number, whole_number
 from partitions.replica_selector import LEADER_SELECTOR, SELECTORS
 
@@ -154,6 +155,17 @@ _protocols = _subset_of("classic", "consumer")
 _assignors = _subset_of("uniform", "range")
 
 
+_AUTHORIZERS = ("", STANDARD_AUTHORIZER)
+
+
+def _authorizer(text: str) -> str:
+    if text not in _AUTHORIZERS:
+        raise ValueError(
+            f"{text!r} is not supported; use {STANDARD_AUTHORIZER}, or nothing for no authorizer"
+        )
+    return text
+
+
 def _folders(text: str) -> tuple[str, ...]:
     folders = _list(text)
     if not folders:
@@ -262,6 +274,20 @@ _KEYS: Final = (
     ConfigKey(
         "connections.max.reauth.ms", "long", "0", _integer(0, LONG_MAX),
         "After so long a client has to authenticate again, or loses its connection (KIP-368); 0: never.",
+    ),
+    ConfigKey(
+        "authorizer.class.name", "string", "", _authorizer,
+        "The authorizer that judges clients by ACLs: org.apache.kafka.metadata.authorizer.StandardAuthorizer; empty:"
+        " there is none, and everybody may do everything.",
+    ),
+    ConfigKey(
+        "super.users", "list", "", parse_super_users,
+        "Principals that may do everything, parted by semicolons, as in User:admin;User:CN=broker. Brokers that connect"
+        " to each other without authentication are User:ANONYMOUS.",
+    ),
+    ConfigKey(
+        "allow.everyone.if.no.acl.found", "boolean", "false", _boolean,
+        "Whether everybody may do everything with a resource that no ACL is about.",
     ),
     ConfigKey(
         "http.listener", "string", "127.0.0.1:0", _address,

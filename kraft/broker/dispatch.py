@@ -3,7 +3,8 @@
 One table names the handler of every served API; it is checked against the advertised versions at
 import, so nothing is advertised that nobody answers. Versions out of range close the connection, as in
 Kafka, except for ApiVersions, which is answered so that the client can find the range (KIP-511).
-Produce and Fetch have handlers of their own that work on batches, not on messages. One gate stands before all handlers.
+Produce and Fetch have handlers of their own that work on batches, not on messages. One gate stands before all handlers,
+and where there is an authorizer each is behind its guard (`kraft.broker.guards`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 
 import structlog
 
+from kraft.broker.guards import guarded
 from kraft.broker.handlers import (
+    acls,
     alter_configs,
     api_versions,
     cluster,
@@ -109,6 +112,9 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.DELETE_GROUPS: groups.handle_delete_groups,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: groups.handle_consumer_group_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: groups.handle_consumer_group_describe,
+    ApiKey.DESCRIBE_ACLS: acls.handle_describe_acls,
+    ApiKey.CREATE_ACLS: acls.handle_create_acls,
+    ApiKey.DELETE_ACLS: acls.handle_delete_acls,
 }
 assert HANDLERS.keys() == SUPPORTED.keys(), "every advertised API needs a handler, and no other has one"
 
@@ -124,6 +130,7 @@ class Dispatcher:
     def __init__(self, services: BrokerServices, gate: Gate | None = None) -> None:
         self._services = services
         self._gate = gate
+        self._handlers = HANDLERS if services.authorization is None else guarded(HANDLERS)
         self._times = services.request_times
         self._clock_s = services.loop.time
 
@@ -175,8 +182,8 @@ class Dispatcher:
             if refusal is not None:
                 return refusal
         if self._services.replicas.pending:
-            return answer_when_ready(HANDLERS[key], self._services, request)
-        return HANDLERS[key](self._services, request)
+            return answer_when_ready(self._handlers[key], self._services, request)
+        return self._handlers[key](self._services, request)
 
 
 def _framed(

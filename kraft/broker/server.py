@@ -16,9 +16,10 @@ from typing import Any
 import structlog
 
 from fetcher.fetcher_manager import FetcherManager
+from kraft.broker.authorization import Authorization
 from kraft.broker.coordinators.coordinators import Coordinators
 from kraft.broker.dispatch import Dispatcher
-from kraft.broker.listener_security import ListenerSecurity, false_salt_secret
+from kraft.broker.listener_security import ListenerSecurity, false_salt_secret, inter_broker_principal
 from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.membership.history_guard import HistoryGuard
 from kraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState, Registration
@@ -50,6 +51,7 @@ from kraft.network.response import Answer
 from kraft.network.sender import telling_of_files
 from kraft.network.server import SocketServer
 from kraft.protocol.api import SUPPORTED
+from kraft.security.authorizer import StandardAuthorizer
 from kraft.security.sasl_servers import ScramUsers
 from partitions.log.errors import LogStorageError
 from partitions.log.node_logs.data_directory import UNKNOWN_BROKER_EPOCH
@@ -99,6 +101,7 @@ class BrokerServer:
         self._users = ScramUsers(
             lambda: self.metadata.image.scram_credentials, false_salt_secret(config, identity.cluster_id)
         )
+        self.authorization = self._make_authorization()
         self.recently_fenced = RecentlyFenced(lambda: self.replicas.monotonic_ms())
         self.metrics = BrokerMetrics()
         self.request_times = {key: RequestTimes() for key in SUPPORTED}
@@ -163,10 +166,29 @@ class BrokerServer:
             vital_directory=config.metadata_log_dir if config.is_controller else None,
         )
 
+    def _make_authorization(self) -> Authorization | None:
+        config = self._config
+        if not config.get("authorizer.class.name"):
+            return None
+        super_users = config.get("super.users")
+        authorizer = StandardAuthorizer(
+            super_users, allow_everyone_if_no_acl_found=config.get("allow.everyone.if.no.acl.found")
+        )
+        principal = inter_broker_principal(config)
+        if principal not in super_users:
+            log.warning(
+                f"brokers connect to each other as {principal}, and super.users does not list it: they replicate only"
+                f" while ACLs allow {principal} CLUSTER_ACTION on the cluster",
+                super_users=";".join(sorted(super_users)),
+            )
+        return Authorization(authorizer, self.metadata, self._loop.time)
+
     def _subscribe(self) -> None:
         """Who is told of metadata, in order: whoever acts on them finds the cache up to date."""
         self.loader.add_publisher(self._history)
         self.loader.add_publisher(self.metadata)
+        if self.authorization is not None:
+            self.loader.add_publisher(self.authorization.authorizer)
         self.loader.add_publisher(self.recently_fenced)
         self.loader.add_publisher(self.throttles)
         self.loader.add_publisher(self.replicas)
@@ -334,6 +356,7 @@ class BrokerServer:
             request_times=self.request_times,
             loggers=self._environment.loggers,
             refused_clients=SparseLog("authentication failed"),
+            authorization=self.authorization,
         )
 
     def _make_fetchers(self) -> FetcherManager:

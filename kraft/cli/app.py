@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli import cluster, configs, features, storage, users
+from kraft.cli import acls, cluster, configs, features, storage, users
 from kraft.cli.audit.command import audit
 from kraft.cli.chaos import commands as chaos
 from kraft.cli.consume.command import consume
@@ -43,6 +43,7 @@ app.add_typer(features.app, name="features")
 app.add_typer(users.app, name="users")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
+app.add_typer(acls.app, name="acls")
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(metadata.app, name="metadata")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quorum.controller import (
+    acl_control,
     broker_removal,
     configuration_control,
     feature_control,
@@ -69,6 +70,8 @@ _DECIDE: Mapping[type[Any], Callable[[Any, Circumstances], Decision]] = {
     messages.AlterUserScramCredentialsRequest: lambda request, on: scram_control.alter_credentials(
         on.view, request
     ),
+    messages.CreateAclsRequest: lambda request, on: acl_control.create_acls(on.view, request),
+    messages.DeleteAclsRequest: lambda request, on: acl_control.delete_acls(on.view, request),
     messages.AllocateProducerIdsRequest: lambda request, on: producer_id_control.allocate_producer_ids(
         on.view, request
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar
 
+from quorum.metadata.acls import Acl
 from quorum.metadata.image import (
     ConfigKey,
     MetadataImage,
@@ -51,6 +52,9 @@ class MetadataChanges(Protocol):
     @property
     def changed_scram_credentials(self) -> tuple[ScramKey, ...]: ...
 
+    @property
+    def changed_acls(self) -> tuple[Acl, ...]: ...
+
 
 class ImageDiff:
     """The changes from `base` to `image`, found by comparing them. O(size of both)."""
@@ -77,6 +81,7 @@ class ImageDiff:
         self.changed_scram_credentials: tuple[ScramKey, ...] = _changed_keys(
             base.scram_credentials, image.scram_credentials
         )
+        self.changed_acls: tuple[Acl, ...] = tuple(sorted(base.acls ^ image.acls))
 
     def _partitions(
         self, base: MetadataImage, image: MetadataImage

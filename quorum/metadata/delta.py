@@ -15,14 +15,17 @@ from typing import Any
 
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.errors import (
+    AclExistsError,
     InvalidProducerIdError,
     RecordDoesNotFitError,
     StaleBrokerEpochError,
     TopicExistsError,
+    UnknownAclError,
     UnknownBrokerError,
     UnknownPartitionError,
     UnknownTopicError,
 )
+from quorum.metadata.acls import Acl
 from quorum.metadata.image import (
     BrokerImage,
     ConfigKey,
@@ -35,6 +38,7 @@ from quorum.metadata.image import (
 )
 from quorum.metadata.records import (
     TOPIC_RESOURCE,
+    AccessControlEntry,
     BrokerChange,
     Config,
     FeatureLevel,
@@ -44,6 +48,7 @@ from quorum.metadata.records import (
     ProducerIds,
     Record,
     RegisterBroker,
+    RemoveAccessControlEntry,
     RemoveTopic,
     RemoveUserScramCredential,
     Topic,
@@ -69,6 +74,7 @@ class MetadataDelta:
         self._features: dict[str, int] | None = None
         self._voters: dict[int, bytes] | None = None
         self._scram_credentials: dict[ScramKey, ScramCredential] | None = None
+        self._acls: set[Acl] | None = None
         self._finished = False
         self._changed_brokers: dict[int, None] = {}
         self._changed_topics: dict[bytes, None] = {}
@@ -78,6 +84,7 @@ class MetadataDelta:
         self._changed_features: dict[str, None] = {}
         self._changed_voters: dict[int, None] = {}
         self._changed_scram_credentials: dict[ScramKey, None] = {}
+        self._changed_acls: dict[Acl, None] = {}
 
     # What changed ---------------------------------------------------------------------------------
 
@@ -141,6 +148,11 @@ class MetadataDelta:
         """Users' credentials that were set or removed, ascending."""
         return tuple(sorted(self._changed_scram_credentials))
 
+    @property
+    def changed_acls(self) -> tuple[Acl, ...]:
+        """ACLs that were added or removed, ascending."""
+        return tuple(sorted(self._changed_acls))
+
     # Applying -------------------------------------------------------------------------------------
 
     def apply(self, record: Record, offset: int, epoch: int) -> None:
@@ -174,6 +186,7 @@ class MetadataDelta:
             scram_credentials=(
                 base.scram_credentials if self._scram_credentials is None else self._scram_credentials
             ),
+            acls=base.acls if self._acls is None else self._acls,
         )
 
     # Brokers
@@ -312,7 +325,7 @@ class MetadataDelta:
             partitions = self._partitions[topic_id] = list(topic.partitions)
         return partitions
 
-    # Configs, producer ids, features, voters
+    # Configs, producer ids, features, voters, ACLs
 
     def _set_config(self, record: Config, offset: int) -> None:
         key = (record.resource_type, record.resource_name)
@@ -385,6 +398,27 @@ class MetadataDelta:
             self._scram_credentials = dict(self.base.scram_credentials)
         return self._scram_credentials
 
+    # ACLs
+
+    def _add_acl(self, record: AccessControlEntry, offset: int) -> None:
+        acls = self._own_acls()
+        if record.acl in acls:
+            raise AclExistsError(f"there is such an ACL already: {record.acl}")
+        acls.add(record.acl)
+        self._changed_acls[record.acl] = None
+
+    def _remove_acl(self, record: RemoveAccessControlEntry, offset: int) -> None:
+        acls = self._own_acls()
+        if record.acl not in acls:
+            raise UnknownAclError(f"there is no such ACL: {record.acl}")
+        acls.remove(record.acl)
+        self._changed_acls[record.acl] = None
+
+    def _own_acls(self) -> set[Acl]:
+        if self._acls is None:
+            self._acls = set(self.base.acls)
+        return self._acls
+
     def _no_op(self, record: NoOp, offset: int) -> None:
         pass
 
@@ -427,4 +461,6 @@ _APPLY: Mapping[type[Any], Callable[[MetadataDelta, Any, int], None]] = {
     VoterIdentity: MetadataDelta._set_voter_identity,
     UserScramCredential: MetadataDelta._set_scram_credential,
     RemoveUserScramCredential: MetadataDelta._remove_scram_credential,
+    AccessControlEntry: MetadataDelta._add_acl,
+    RemoveAccessControlEntry: MetadataDelta._remove_acl,
 }

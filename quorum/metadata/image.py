@@ -11,6 +11,7 @@ image satisfies the partition invariants of `PartitionImage`. See KIP-631 and KI
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice, repeat
@@ -20,6 +21,7 @@ import msgpack
 
 from quorum.errors import InvalidPartitionStateError, MalformedError, MalformedImageError
 from quorum.metadata import wire
+from quorum.metadata.acls import Acl, acl
 from quorum.metadata.image_parts import (
     BrokerImage,
     ConfigKey,
@@ -52,13 +54,13 @@ __all__ = [
     "TopicImage",
 ]
 
-SortKey = TypeVar("SortKey", bytes, ConfigKey, ScramKey)
+SortKey = TypeVar("SortKey", bytes, ConfigKey, ScramKey, Acl)
 K = TypeVar("K")
 V = TypeVar("V")
 
 IMAGE_VERSION = 4
-"""Version 4 has users' SCRAM credentials, version 3 the epochs of unclean elections, version 2 offline replicas,
-version 1 features, voters' identities, ELRs and reassignments; older versions are read without them."""
+"""Version 4 has users' SCRAM credentials and ACLs, version 3 the epochs of unclean elections, version 2 offline
+replicas, version 1 features, voters' identities, ELRs and reassignments; older versions are read without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=dict)
     voters: Mapping[int, bytes] = field(default_factory=dict)
     scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
+    acls: AbstractSet[Acl] = frozenset()
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of that name, or None."""
@@ -146,6 +149,10 @@ class MetadataImage:
         for user in (yield from _in_order(self.scram_credentials)):
             packer.pack((*user, *scram_row(self.scram_credentials[user])))
             yield
+        packer.pack_array_header(len(self.acls))
+        for entry in (yield from _in_order(self.acls)):
+            packer.pack(entry)
+            yield
 
     @staticmethod
     def decode(data: bytes | bytearray | memoryview) -> MetadataImage:
@@ -181,9 +188,9 @@ def _in_order(keys: Iterable[SortKey]) -> Generator[None, None, Iterator[SortKey
 
 
 _RUN_KEYS = 1000
-_SECTIONS = (7, 9, 9, 9, 10)
+_SECTIONS = (7, 9, 9, 9, 11)
 """How many values an image has, by version."""
-_FIRST_WITH_USERS = 4
+_FIRST_WITH_USERS_AND_ACLS = 4
 
 _offset_or_none = wire.integer(-1, wire.INT64_MAX)
 _feature_levels = wire.tuple_of(wire.fixed_tuple((wire.text(255), wire.integer(1, wire.INT16_MAX))))
@@ -203,6 +210,7 @@ class _Decoder:
         self._features: dict[str, int] = {}
         self._voters: dict[int, bytes] = {}
         self._scram_credentials: dict[ScramKey, ScramCredential] = {}
+        self._acls: set[Acl] = set()
 
     def read_rows(self) -> Iterator[None]:
         """Reads everything; one row between two yields. Raises MalformedError, InvalidPartitionStateError."""
@@ -232,9 +240,15 @@ class _Decoder:
                 _add(self._features, name, level)
             for voter, directory_id in _voter_identities(reader.value()):
                 _add(self._voters, voter, directory_id)
-        if version >= _FIRST_WITH_USERS:
+        if version >= _FIRST_WITH_USERS_AND_ACLS:
             for _ in range(reader.array_header("the list of SCRAM credentials")):
                 _add(self._scram_credentials, *read_scram(reader.value()))
+                yield
+        if version >= _FIRST_WITH_USERS_AND_ACLS:
+            for number in range(1, reader.array_header("the list of ACLs") + 1):
+                self._acls.add(acl(reader.value()))
+                if len(self._acls) < number:
+                    raise MalformedError("an ACL is listed twice")
                 yield
         reader.end()
 
@@ -265,6 +279,7 @@ class _Decoder:
             features=self._features,
             voters=self._voters,
             scram_credentials=self._scram_credentials,
+            acls=self._acls,
         )
 
 

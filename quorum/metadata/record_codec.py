@@ -17,6 +17,7 @@ import msgpack
 from quorum.errors import MalformedError, MalformedRecordError
 from quorum.metadata import wire
 from quorum.metadata.records import (
+    AccessControlEntry,
     BrokerChange,
     Config,
     FeatureLevel,
@@ -26,6 +27,7 @@ from quorum.metadata.records import (
     ProducerIds,
     Record,
     RegisterBroker,
+    RemoveAccessControlEntry,
     RemoveTopic,
     RemoveUserScramCredential,
     Topic,
@@ -62,6 +64,8 @@ _KINDS: Mapping[int, tuple[type[Any], tuple[int, ...]]] = {
     12: (VoterIdentity, (2,)),
     13: (UserScramCredential, (6,)),
     14: (RemoveUserScramCredential, (2,)),
+    15: (AccessControlEntry, (1,)),
+    16: (RemoveAccessControlEntry, (1,)),
 }
 """The class of each kind, and how many of its fields its versions 0, 1, … have: a field is only ever added behind all
 others."""

@@ -15,6 +15,7 @@ from typing import Annotated, NamedTuple
 
 from quorum.errors import MalformedError
 from quorum.metadata import wire
+from quorum.metadata.acls import Acl, acl
 
 TOPIC_RESOURCE = "topic"
 BROKER_RESOURCE = "broker"
@@ -239,6 +240,20 @@ class RemoveUserScramCredential:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessControlEntry:
+    """An ACL is added."""
+
+    acl: Annotated[Acl, acl]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAccessControlEntry:
+    """An ACL is removed."""
+
+    acl: Annotated[Acl, acl]
+
+
+@dataclass(frozen=True, slots=True)
 class NoOp:
     """Changes nothing; lets the log make progress."""
 
@@ -258,4 +273,6 @@ Record = (
     | VoterIdentity
     | UserScramCredential
     | RemoveUserScramCredential
+    | AccessControlEntry
+    | RemoveAccessControlEntry
 )

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
 from quorum.metadata import records, wire
+from quorum.metadata.acls import Acl, AclFilter, acl, acl_filter
 from quorum.metadata.records import Listeners
 
 RECOVERED = records.RECOVERED
@@ -632,6 +633,56 @@ class UpdateFeaturesRequest(ControllerRequest[UpdateFeaturesResponse]):
 
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
+
+
+# ACLs (KIP-140)
+
+
+@dataclass(frozen=True, slots=True)
+class AclResult:
+    """`error` is INVALID_REQUEST for an ACL that there cannot be."""
+
+    error: str = NO_ERROR
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAclsResponse(ControllerResponse):
+    """In the order of the request."""
+
+    results: tuple[AclResult, ...]
+
+
+@rpc("create_acls")
+@dataclass(frozen=True, slots=True)
+class CreateAclsRequest(ControllerRequest[CreateAclsResponse]):
+    """All that nothing is wrong with are added together. One that is there already is not an error."""
+
+    acls: Annotated[tuple[Acl, ...], wire.tuple_of(acl)]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedAcls:
+    """What one filter named, and so removed, ascending; `error` is INVALID_REQUEST for a filter that is none."""
+
+    acls: Annotated[tuple[Acl, ...], wire.tuple_of(acl)] = ()
+    error: str = NO_ERROR
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAclsResponse(ControllerResponse):
+    """In the order of the request."""
+
+    results: tuple[DeletedAcls, ...]
+
+
+@rpc("delete_acls")
+@dataclass(frozen=True, slots=True)
+class DeleteAclsRequest(ControllerRequest[DeleteAclsResponse]):
+    """All that the filters name are removed together."""
+
+    filters: Annotated[tuple[AclFilter, ...], wire.tuple_of(acl_filter)]
 
 
 # The quorum (KIP-595, KIP-853)

@@ -15,6 +15,7 @@ from quorum.controller.proposal import Proposal, ProposalFence, apply_proposal
 from quorum.errors import MalformedImageError, MalformedMessageError, MalformedRecordError
 from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
+from quorum.metadata.acls import Acl
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.rpc import message_codec
 from quorum.rpc.messages import METHODS
@@ -29,6 +30,9 @@ levels = st.integers(0, 2**15 - 1)
 features = st.tuples(short, levels, levels).map(lambda range_: (range_[0], *sorted(range_[1:])))
 mechanisms = st.sampled_from([r.SCRAM_SHA_256, r.SCRAM_SHA_512])
 recovery = st.sampled_from([r.RECOVERED, r.RECOVERING])
+
+codes = st.integers(-128, 127)
+acls = st.builds(Acl, codes, short, codes, short, short, codes, codes)
 
 any_record: st.SearchStrategy[r.Record] = st.one_of(
     st.builds(
@@ -67,6 +71,8 @@ any_record: st.SearchStrategy[r.Record] = st.one_of(
         r.UserScramCredential, short, mechanisms, *([st.binary(max_size=8)] * 3), st.integers(1, 2**31 - 1)
     ),
     st.builds(r.RemoveUserScramCredential, short, mechanisms),
+    st.builds(r.AccessControlEntry, acls),
+    st.builds(r.RemoveAccessControlEntry, acls),
 )
 plain = st.recursive(
     st.none()

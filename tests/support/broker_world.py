@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -17,10 +18,12 @@ from fetcher.fetch_state import FetchState
 from fetcher.fetcher_manager import FetcherManager
 from fetcher.leader_endpoint import FetchRequest, FetchResponse, LeaderOffsets, OffsetsQuery, PartitionKey
 from fetcher.settings import FetcherSettings
+from kraft.broker.authorization import Authorization
 from kraft.broker.coordinators.group_coordinator import GroupCoordinator
 from kraft.broker.coordinators.marker_writes import write_markers
 from kraft.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from kraft.broker.dispatch import HANDLERS
+from kraft.broker.guards import guarded
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.membership.metadata_loader import MetadataLoader
 from kraft.broker.membership.producer_ids import ProducerIds
@@ -40,10 +43,11 @@ from kraft.config import ServerConfig, load_config
 from kraft.coordinator.shard import ProducerIdAndEpoch
 from kraft.loggers import MemoryLoggers
 from kraft.network.request_times import RequestTimes
-from kraft.network.session import Session
+from kraft.network.session import ANONYMOUS, Session
 from kraft.protocol.api import SUPPORTED
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
+from kraft.security.authorizer import StandardAuthorizer
 from partitions.disk import Buffer
 from partitions.log.config import LogConfig
 from partitions.log.node_logs.meta_properties import (
@@ -239,6 +243,7 @@ class BrokerWorld:
             _no_peer,
             lambda writes, timeout_s: write_markers(self.replicas.appends, self.groups, writes, timeout_s),
         )
+        self._handlers = dict(HANDLERS)
         self.services = BrokerServices(
             broker_id=ME,
             cluster_id=CLUSTER_ID,
@@ -282,6 +287,13 @@ class BrokerWorld:
         self.replicas.start(self.fetchers)
         await self.publish(*(unfenced for n in (1, 2, 3) for unfenced in broker(n)), *records)
 
+    def authorize(self, *super_users: str) -> None:
+        """From now on requests are judged by ACLs; to be called before `start`."""
+        authorizer = StandardAuthorizer(frozenset(super_users))
+        authorization = Authorization(authorizer, self.metadata, self.services.loop.time)
+        self.services = replace(self.services, authorization=authorization)
+        self._handlers = guarded(HANDLERS)
+
     async def close(self) -> None:
         self.executor.release()
         await self.loader.close()
@@ -316,6 +328,8 @@ class BrokerWorld:
     def hand_out(self, changes: MetadataChanges, image: MetadataImage) -> Steps[None]:
         self.image = self.loader.image = image
         self.metadata.on_metadata(changes, image)
+        if self.services.authorization is not None:
+            self.services.authorization.authorizer.on_metadata(changes, image)
         self.recently_fenced.on_metadata(changes, image)
         self.throttles.on_metadata(changes, image)
         return self.replicas.on_metadata(changes, image)
@@ -325,10 +339,11 @@ class BrokerWorld:
     def followed(self, key: TopicPartition) -> FetchState | None:
         return self.fetchers.state(key)
 
-    def handle(self, body: Message, version: int) -> Any:
+    def handle(self, body: Message, version: int, principal: str = ANONYMOUS) -> Any:
         """Runs the handler; its answer, or what has to be awaited for it."""
-        request = Request(body, version, "test", Session(LISTENER_NAME, ("127.0.0.1", 1)))
-        return HANDLERS[body.API_KEY](self.services, request)
+        session = Session(LISTENER_NAME, ("127.0.0.1", 1))
+        session.principal = principal
+        return self._handlers[body.API_KEY](self.services, Request(body, version, "test", session))
 
 
 def broker(broker_id: int) -> tuple[RegisterBroker, BrokerChange]:

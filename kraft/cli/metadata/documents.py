@@ -63,6 +63,8 @@ def image_documents(image: MetadataImage) -> Iterator[Document]:
             "node_id": node_id,
             "directory_id": uuid_text(image.voters[node_id]),
         }
+    for acl in sorted(image.acls):
+        yield {"type": "AccessControlEntry", "acl": plain(acl)}
     for broker_id in sorted(image.brokers):
         yield broker_document(image.brokers[broker_id])
     for name in sorted(image.topic_ids):

@@ -8,7 +8,9 @@ import msgpack
 import pytest
 
 from quorum import errors
+from quorum.errors import AclExistsError, UnknownAclError
 from quorum.metadata import records as r
+from quorum.metadata.acls import Acl
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage, ScramCredential
 
@@ -130,6 +132,25 @@ def test_features_and_voters() -> None:
     after = delta.finish(12, 1)
     assert (after.features, after.voters) == ({}, {1: B, 3: B})
     assert (image.features, image.voters) == ({"y": 3}, {1: B, 3: A})
+
+
+def test_acls() -> None:
+    read, write = (Acl(2, "t", 3, "User:alice", "*", operation, 3) for operation in (3, 4))
+    image = applied(BASE, [r.AccessControlEntry(write), r.AccessControlEntry(read)])
+    assert image.acls == {read, write}
+    assert MetadataImage.decode(image.encode()) == image
+    delta = MetadataDelta(image)
+    delta.apply(r.RemoveAccessControlEntry(write), 12, 1)
+    assert delta.changed_acls == (write,)
+    assert (delta.finish(12, 1).acls, image.acls) == ({read}, {read, write})
+    with pytest.raises(AclExistsError):
+        applied(image, [r.AccessControlEntry(read)])
+    with pytest.raises(UnknownAclError):
+        applied(BASE, [r.RemoveAccessControlEntry(read)])
+
+
+def test_an_image_of_version_3_is_read_without_acls() -> None:
+    assert MetadataImage.decode(msgpack.packb([3, 10, 1, 5, [], [], [], [], []])).acls == frozenset()
 
 
 def test_a_registration_says_what_the_broker_can_do() -> None:
@@ -365,9 +386,9 @@ def test_an_image_survives_its_encoding() -> None:
         ([5, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 4"),
         ([-1, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 4"),
         ([3, 0, 0, 0, [], [], [], [], [], []], "is an array of 9 elements, not of 10"),
-        ([4, 0, 0, 0, [], [], [], [], [], [["u", 1, b"s", b"k", b"k", 1]] * 2], "listed twice"),
-        ([4, 0, 0, 0, [], [], [], [], [], [["u", 3, b"s", b"k", b"k", 1]]], "an integer from 1 to 2"),
-        ([4, 0, 0, 0, [], [], [], [], [], [["u", 1, b"s", "k", b"k", 1]]], "bytes are needed"),
+        ([4, 0, 0, 0, [], [], [], [], [], [["u", 1, b"s", b"k", b"k", 1]] * 2, []], "listed twice"),
+        ([4, 0, 0, 0, [], [], [], [], [], [["u", 3, b"s", b"k", b"k", 1]], []], "an integer from 1 to 2"),
+        ([4, 0, 0, 0, [], [], [], [], [], [["u", 1, b"s", "k", b"k", 1]], []], "bytes are needed"),
         ([0, 0, 0, 0, [], []], "an image of version 0 is an array of 7"),
         ([1, 0, 0, 0, [], [], []], "an image of version 1 is an array of 9"),
         ([2, 0, 0, 0, [], [], []], "is an array of 9 elements, not of 7"),

@@ -8,6 +8,7 @@ import pytest
 from quorum.errors import MalformedRecordError
 from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
+from quorum.metadata.acls import Acl
 
 TOPIC_ID = bytes(range(16))
 LISTENER = r.Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")
@@ -35,6 +36,8 @@ ONE_OF_EACH = [
     r.VoterIdentity(3, b"v" * 16),
     r.UserScramCredential("alice", r.SCRAM_SHA_512, b"salt", b"stored", b"server", 4096),
     r.RemoveUserScramCredential("alice", r.SCRAM_SHA_256),
+    r.AccessControlEntry(Acl(2, "orders", 3, "User:alice", "*", 3, 3)),
+    r.RemoveAccessControlEntry(Acl(4, "kafka-cluster", 3, "User:*", "::1", 2, 2)),
 ]
 
 
@@ -49,8 +52,8 @@ def test_the_format_is_pinned() -> None:
     """Logs of earlier versions must stay readable: kinds, versions and the order of fields do not move."""
     assert [msgpack.unpackb(codec.encode_record(record))[:2] for record in ONE_OF_EACH] == [
         [1, 1], [1, 1], [1, 1], [2, 0], [3, 0], [3, 0], [4, 0], [5, 2], [6, 3], [6, 3], [5, 2], [6, 3],
-        [6, 3], [6, 3], [7, 0], [8, 0], [8, 0], [9, 0], [10, 0], [11, 0], [12, 0],
-        [13, 0], [14, 0],
+        [6, 3], [6, 3], [7, 0], [8, 0], [8, 0], [9, 0], [10, 0], [11, 0], [12, 0], [13, 0], [14, 0],
+        [15, 0], [16, 0],
     ]  # fmt: skip
     assert (
         codec.encode_record(ONE_OF_EACH[7]).hex()

@@ -95,6 +95,9 @@ def test_what_is_advertised() -> None:
         "DELETE_GROUPS": (0, 2),
         "CONSUMER_GROUP_HEARTBEAT": (0, 1),
         "CONSUMER_GROUP_DESCRIBE": (0, 1),
+        "DESCRIBE_ACLS": (1, 3),
+        "CREATE_ACLS": (1, 3),
+        "DELETE_ACLS": (1, 3),
     }
 
 
@@ -241,6 +244,9 @@ def configs_of(*kinds: ConfigResourceType) -> SimpleNamespace:
         (ApiKey.LIST_CONFIG_RESOURCES, None, "refuse DESCRIBE_CONFIGS CLUSTER"),
         (ApiKey.DESCRIBE_CLUSTER, NAMED, ""),
         (ApiKey.DESCRIBE_CLUSTER, CREATING, "filter DESCRIBE CLUSTER"),
+        (ApiKey.DESCRIBE_ACLS, None, "refuse DESCRIBE CLUSTER"),
+        (ApiKey.CREATE_ACLS, None, "refuse ALTER CLUSTER"),
+        (ApiKey.DELETE_ACLS, None, "refuse ALTER CLUSTER"),
         (ApiKey.DESCRIBE_TOPIC_PARTITIONS, ALL, "filter DESCRIBE TOPIC"),
         (ApiKey.DESCRIBE_TOPIC_PARTITIONS, NAMED, "refuse DESCRIBE TOPIC"),
     ],

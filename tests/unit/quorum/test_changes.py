@@ -6,10 +6,12 @@ import random
 
 import pytest
 
+from quorum.metadata.acls import Acl
 from quorum.metadata.changes import ImageDiff, MetadataChanges
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.records import (
+    AccessControlEntry,
     BrokerChange,
     Config,
     FeatureLevel,
@@ -67,6 +69,7 @@ def told(changes: MetadataChanges) -> dict[str, object]:
         "features": changes.changed_features,
         "voters": changes.changed_voters,
         "users": changes.changed_scram_credentials,
+        "acls": changes.changed_acls,
     }
 
 
@@ -87,6 +90,7 @@ STEPS: dict[str, tuple[Record, ...]] = {
     "a user": (UserScramCredential("new", 1, b"s", b"k", b"k", 4096),),
     "a password": (UserScramCredential("u", 1, b"s", b"l", b"k", 4096),),
     "a user less": (RemoveUserScramCredential("u", 1),),
+    "an ACL": (AccessControlEntry(Acl(2, "t1", 3, "User:alice", "*", 3, 3)),),
 }
 
 
