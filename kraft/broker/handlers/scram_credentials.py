@@ -72,7 +72,9 @@ async def handle_alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     """Sets and removes credentials, user by user."""
     body = request.body
-    users = list(dict.fromkeys([one.name for one in (*body.deletions, *body.upsertions)]))
+    users = list(
+        dict.fromkeys([*(one.name for one in body.deletions), *(one.name for one in body.upsertions)])
+    )
     judge = services.judge(request)
     refused = ErrorCode.NONE if judge is None else judge.refusal(ResourceType.CLUSTER, CLUSTER_NAME)
     problem = (
