@@ -36,7 +36,6 @@ from kraft.protocol.schemas import (
     offsets,
     producers,
     reassignments,
-    scram_credentials,
     topics,
     transactions,
 )
@@ -65,8 +64,6 @@ class Items(NamedTuple):
     of: frozenset[ResourceType] = frozenset()
     others: ErrorCode | None = None
     """What the other things are answered with when one is refused; None: they are served."""
-    also_asked: str = ""
-    """Another field with such things, where all stand or fall together."""
 
 
 class Guard(NamedTuple):
@@ -350,10 +347,6 @@ def _altered_quotas(item: Any, code: ErrorCode) -> Message:
     return client_quotas.AlterationResult(error_code=code, error_message=code.message, entity=item.entity)
 
 
-def _altered_user(item: Any, code: ErrorCode) -> Message:
-    return scram_credentials.AlterUserScramCredentialsResult(item.name, code, code.message)
-
-
 # -- what answers conceal
 
 
@@ -466,10 +459,6 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: Guard(
         {_CLUSTER: _cluster_name}, Items("entries", "entries", _altered_quotas)
     ),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _CLUSTERS,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Guard(
-        {_CLUSTER: _cluster_name}, Items("deletions", "results", _altered_user, also_asked="upsertions")
-    ),
     ApiKey.UNREGISTER_BROKER: _CLUSTERS,
     ApiKey.DESCRIBE_PRODUCERS: Guard(items=_of_topics("topics", "topics", _described_producers)),
     ApiKey.LIST_CONFIG_RESOURCES: _CLUSTERS,
@@ -503,6 +492,8 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = {
         conceal=_conceal_consumer_groups,
     ),
     ApiKey.DESCRIBE_ACLS: _CLUSTERS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _CLUSTERS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _BY_HANDLER,  # two lists name users, and one answers for both
     ApiKey.CREATE_ACLS: Guard({_CLUSTER: _cluster_name}, Items("creations", "results", _created_acl)),
     ApiKey.DELETE_ACLS: Guard({_CLUSTER: _cluster_name}, Items("filters", "filter_results", _deleted_acls)),
 }
@@ -629,7 +620,7 @@ def _take_out_refused(judge: Judge, items: Items, request: Request[Any]) -> tupl
 def _refusal(guard: Guard, request: Request[Any], code: ErrorCode) -> Message | None:
     """The answer to a request that is refused as a whole: the error, and that of each thing that it names."""
     items = guard.items
-    asked = [] if items is None else _named(items, request.body)
+    asked = [] if items is None else getattr(request.body, items.asked) or []
     results = [] if items is None else [items.refused(item, code) for item in asked]
     answer = response_class(request.body.API_KEY)()
     for name, field in answer.FIELDS:
@@ -638,11 +629,6 @@ def _refusal(guard: Guard, request: Request[Any], code: ErrorCode) -> Message | 
         if name == "error_message" and field.versions.includes(request.version):
             answer.error_message = code.message  # type: ignore[attr-defined]
     return _answer(guard, request, results, answer)
-
-
-def _named(items: Items, body: Any) -> list[Any]:
-    fields = (items.asked, items.also_asked) if items.also_asked else (items.asked,)
-    return [item for field in fields for item in getattr(body, field) or ()]
 
 
 def _answer(

@@ -19,7 +19,7 @@ from fetcher.fetcher_manager import FetcherManager
 from kraft.broker.authorization import Authorization
 from kraft.broker.coordinators.coordinators import Coordinators
 from kraft.broker.dispatch import Dispatcher
-from kraft.broker.listener_security import ListenerSecurity, false_salt_secret
+from kraft.broker.listener_security import ListenerSecurity, false_salt_secret, inter_broker_principal
 from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.membership.history_guard import HistoryGuard
 from kraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState, Registration
@@ -56,7 +56,6 @@ from kraft.network.request_times import RequestTimes
 from kraft.network.response import Answer
 from kraft.network.sender import telling_of_files
 from kraft.network.server import SocketServer
-from kraft.network.session import ANONYMOUS
 from kraft.protocol.api import SUPPORTED
 from kraft.security.authorizer import StandardAuthorizer
 from kraft.security.sasl_servers import ScramUsers
@@ -71,8 +70,6 @@ from quorum.rpc.sparse_log import SparseLog
 log = structlog.get_logger(__name__)
 
 INCARNATION_ID_BYTES = 16
-INTER_BROKER_PRINCIPAL = ANONYMOUS
-"""Who brokers are to each other: none of their listeners' protocols authenticates."""
 LISTENER_GRACE_S = 2.0
 RETENTION_LOGS_PER_STEP = 100
 DELETED_FILES_CHECK_MS = 5_000
@@ -107,10 +104,10 @@ class BrokerServer:
         )
         self.controller = ControllerClient(ControllerChannel(self._rpc, config.voters, rng))
         self.metadata = MetadataCache()
-        self.authorization = self._make_authorization()
         self._users = ScramUsers(
             lambda: self.metadata.image.scram_credentials, false_salt_secret(config, identity.cluster_id)
         )
+        self.authorization = self._make_authorization()
         self.recently_fenced = RecentlyFenced(lambda: self.replicas.monotonic_ms())
         self.metrics = BrokerMetrics()
         self.request_times = {key: RequestTimes() for key in SUPPORTED}
@@ -184,10 +181,11 @@ class BrokerServer:
         authorizer = StandardAuthorizer(
             super_users, allow_everyone_if_no_acl_found=config.get("allow.everyone.if.no.acl.found")
         )
-        if INTER_BROKER_PRINCIPAL not in super_users:
+        principal = inter_broker_principal(config)
+        if principal not in super_users:
             log.warning(
-                "other brokers connect to this one without authentication, and super.users does not list them: they"
-                f" replicate only while ACLs allow {INTER_BROKER_PRINCIPAL} CLUSTER_ACTION on the cluster",
+                f"brokers connect to each other as {principal}, and super.users does not list it: they replicate only"
+                f" while ACLs allow {principal} CLUSTER_ACTION on the cluster",
                 super_users=";".join(sorted(super_users)),
             )
         return Authorization(authorizer, self.metadata, self._loop.time)

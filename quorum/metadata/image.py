@@ -198,7 +198,7 @@ def _in_order(keys: Iterable[SortKey]) -> Generator[None, None, Iterator[SortKey
 _RUN_KEYS = 1000
 _SECTIONS = (7, 9, 9, 9, 12)
 """How many values an image has, by version."""
-_FIRST_WITH_USERS = 4
+_FIRST_WITH_USERS_AND_ACLS = 4
 
 _offset_or_none = wire.integer(-1, wire.INT64_MAX)
 _feature_levels = wire.tuple_of(wire.fixed_tuple((wire.text(255), wire.integer(1, wire.INT16_MAX))))
@@ -249,7 +249,7 @@ class _Decoder:
                 _add(self._features, name, level)
             for voter, directory_id in _voter_identities(reader.value()):
                 _add(self._voters, voter, directory_id)
-        if version >= _FIRST_WITH_USERS:
+        if version >= _FIRST_WITH_USERS_AND_ACLS:
             for _ in range(reader.array_header("the list of SCRAM credentials")):
                 _add(self._scram_credentials, *read_scram(reader.value()))
                 yield

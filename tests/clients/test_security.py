@@ -19,6 +19,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -41,9 +46,23 @@ WAIT_S = 30.0
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
     running = SecuredCluster(tmp_path_factory.mktemp("secured") / "cluster")
     try:
+        allow(running, f"User:{USER}", "User:carol", "User:CN=alice,OU=people")
         yield running
     finally:
         running.close()
+
+
+def allow(cluster: SecuredCluster, *principals: str) -> None:
+    """Lets them do everything with topics and groups: nobody else may."""
+    bindings = [
+        AclBinding(
+            kind, "*", ResourcePatternType.LITERAL, principal, "*", AclOperation.ALL, AclPermissionType.ALLOW
+        )
+        for kind in (ResourceType.TOPIC, ResourceType.GROUP)
+        for principal in principals
+    ]
+    for done in cluster.admin.create_acls(bindings).values():
+        done.result(WAIT_S)
 
 
 def librdkafka(
@@ -245,6 +264,21 @@ def test_users_are_altered_while_the_cluster_runs(
     with pytest.raises(KafkaException) as refused:
         secured.admin.alter_user_scram_credentials([deletion])["carol"].result(WAIT_S)
     assert refused.value.args[0].code() == KafkaError.RESOURCE_NOT_FOUND
+
+
+def test_who_is_known_and_not_allowed_is_refused(secured: SecuredCluster) -> None:
+    credential = UserScramCredentialUpsertion(
+        "dave", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"x"
+    )
+    secured.admin.alter_user_scram_credentials([credential])["dave"].result(WAIT_S)
+    properties = librdkafka(secured, "SASL", "SCRAM-SHA-256", "x") | {"sasl.username": "dave"}
+    errors: list[KafkaError | None] = []
+    producer = Producer(properties | {"message.timeout.ms": 20_000})
+    producer.produce(
+        secured.create_topic("dave"), b"value", on_delivery=lambda error, _: errors.append(error)
+    )
+    producer.flush(WAIT_S)
+    assert [error and error.code() for error in errors] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
 
 
 def test_certificates_are_renewed_under_load(secured: SecuredCluster) -> None:

@@ -1,7 +1,8 @@
 """Three real nodes with a listener of each kind: brokers speak SASL_SSL to each other, clients as they like.
 
-PLAINTEXT is for the test's own means; SASL, TLS (certificates asked for) and SASL_TLS are what is tested; SHORT is SASL
-whose sessions last a moment. All have users of PLAIN and of SCRAM.
+PLAINTEXT is for the test's own means, which may do everything; SASL, TLS (certificates asked for) and SASLTLS are what
+is tested; SHORT is SASL whose sessions last a moment. All have users of PLAIN and of SCRAM. Who is in no ACL may do
+nothing.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class SecuredCluster(NodeProcesses):
             "inter.broker.listener.name": "SASLTLS",
             "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:broker;User:ANONYMOUS",
             "ssl.keystore.location": str(self.node_identity),
             "ssl.truststore.location": str(self.trusted),
             "ssl.client.auth": "required",

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from kraft.broker.handlers.forwarding import Forwarded, Refusal, Split, too_long, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
+from kraft.protocol.api import ResourceType
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -24,6 +25,7 @@ from kraft.protocol.schemas.scram_credentials import (
     ScramCredentialUpsertion,
 )
 from kraft.security.scram import scram_keys
+from quorum.metadata.acls import CLUSTER_NAME
 from quorum.metadata.records import SCRAM_MECHANISM_NAMES
 from quorum.rpc import messages
 
@@ -70,9 +72,16 @@ async def handle_alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     """Sets and removes credentials, user by user."""
     body = request.body
-    named = [*(one.name for one in body.deletions), *(one.name for one in body.upsertions)]
-    users = list(dict.fromkeys(named))
-    problem = too_many(len(body.deletions) + len(body.upsertions), "credentials") or too_long(users)
+    users = list(
+        dict.fromkeys([*(one.name for one in body.deletions), *(one.name for one in body.upsertions)])
+    )
+    judge = services.judge(request)
+    refused = ErrorCode.NONE if judge is None else judge.refusal(ResourceType.CLUSTER, CLUSTER_NAME)
+    problem = (
+        (Refusal(refused, None) if refused else None)
+        or too_many(len(body.deletions) + len(body.upsertions), "credentials")
+        or too_long(users)
+    )
     split = Split(users, lambda _: problem, _refuse)
     call = messages.AlterUserScramCredentialsRequest(
         tuple(messages.ScramDeletion(one.name, one.mechanism) for one in body.deletions),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from kraft.cli.shared.bootstrap import HostPort, parse_bootstrap
 from kraft.cli.shared.command_config import config_of
-from kraft.network.authentication import authenticate
+from kraft.network.authentication import AuthenticationFailedError, authenticate
 from kraft.network.client import BrokerConnection, ConnectionLostError
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schema import Message
@@ -143,6 +143,8 @@ async def _first_answering(peers: Peers, servers: list[HostPort]) -> tuple[Broke
     for number, (host, port) in enumerate(servers, start=1):
         try:
             return await _answering(peers, host, port), [*servers[number:], *servers[:number]]
+        except AuthenticationFailedError:
+            raise  # waiting, or another broker, does not change a password
         except ConnectionLostError as error:
             reasons.append(str(error))
     raise ConnectionLostError(f"no broker answers: {'; '.join(reasons)}")
@@ -180,6 +182,8 @@ class AdminClient:
         try:
             peers = Peers(bootstrap_servers)
             return cls(*await _first_answering(peers, parse_bootstrap(bootstrap_servers)), peers)
+        except AuthenticationFailedError as error:
+            raise UserError(str(error)) from error
         except ConnectionLostError as error:
             raise UserError(str(error), unanswered) from error
 
