@@ -78,6 +78,8 @@ class Guard(NamedTuple):
     """Whether a late answer is refused if the permission is gone by then."""
     is_silent: Callable[[Any], bool] | None = None
     """Whether a body wants no answer: then a refusal closes the connection."""
+    refusal: Mapping[str, int] = {}
+    """What the answer to a request that is refused as a whole says beside its error."""
     by_handler: bool = False
     """Its handler asks the judge by itself."""
 
@@ -423,7 +425,9 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.DELETE_TOPICS: Guard(items=_of_topics("topics", "responses", _deleted, _deleted_topic)),
     ApiKey.DELETE_RECORDS: Guard(items=_of_topics("topics", "topics", _deleted_records)),
     ApiKey.DESCRIBE_LOG_DIRS: _CLUSTERS,
-    ApiKey.INIT_PRODUCER_ID: Guard({_ID: _transactional_id, _CLUSTER: _cluster_name}),
+    ApiKey.INIT_PRODUCER_ID: Guard(
+        {_ID: _transactional_id, _CLUSTER: _cluster_name}, refusal={"producer_id": -1, "producer_epoch": -1}
+    ),
     ApiKey.ADD_PARTITIONS_TO_TXN: Guard({_CLUSTER: _cluster_name, _ID: _adding_id, _TOPIC: lambda body: ()}),
     ApiKey.ADD_OFFSETS_TO_TXN: Guard({_ID: _transactional_id, _GROUP: _group_id}),
     ApiKey.END_TXN: Guard({_ID: _transactional_id}),
@@ -628,6 +632,8 @@ def _refusal(guard: Guard, request: Request[Any], code: ErrorCode) -> Message | 
             answer.error_code = code  # type: ignore[attr-defined]
         if name == "error_message" and field.versions.includes(request.version):
             answer.error_message = code.message  # type: ignore[attr-defined]
+    for name, value in guard.refusal.items():
+        setattr(answer, name, value)
     return _answer(guard, request, results, answer)
 
 

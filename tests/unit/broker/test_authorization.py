@@ -213,7 +213,7 @@ async def test_one_refused_partition_keeps_the_others_out_of_the_transaction(jud
     assert told == {"t": ErrorCode.OPERATION_NOT_ATTEMPTED, "u": DENIED}
 
 
-async def test_an_idempotent_producer_may_write_some_topic(judged: BrokerWorld) -> None:
+async def test_a_producer_that_may_write_no_topic_gets_no_id(judged: BrokerWorld) -> None:
     body = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
     refused = judged.handle(body, 4, BOB)
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
