@@ -15,7 +15,7 @@ from quorum.controller.proposal import Proposal, ProposalFence, apply_proposal
 from quorum.errors import MalformedImageError, MalformedMessageError, MalformedRecordError
 from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
-from quorum.metadata.acls import Acl
+from quorum.metadata.acls import Acl, AclFilter
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.rpc import message_codec
 from quorum.rpc.messages import METHODS
@@ -36,6 +36,9 @@ recovery = st.sampled_from([r.RECOVERED, r.RECOVERING])
 
 codes = st.integers(-128, 127)
 acls = st.builds(Acl, codes, short, codes, short, short, codes, codes)
+filters = st.builds(
+    AclFilter, codes, st.none() | short, codes, st.none() | short, st.none() | short, codes, codes
+)
 
 any_record: st.SearchStrategy[r.Record] = st.one_of(
     st.builds(
@@ -160,6 +163,8 @@ def strategy_of(hint: Any) -> st.SearchStrategy[Any]:
         bytes: st.binary(max_size=20),
         bool: st.booleans(),
         r.Listener: listeners,
+        Acl: acls,
+        AclFilter: filters,
     }
     if hint in scalars:
         return scalars[hint]
