@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from kraft.config_environment import keys_from_environment
-from kraft.config_keys import CONFIG_KEYS, RUN_TIME_KEYS, WITHOUT_EFFECT, successor_of
+from kraft.config_keys import (
+    CONFIG_KEYS,
+    LISTENER_KEYS,
+    RUN_TIME_KEYS,
+    WITHOUT_EFFECT,
+    ConfigKey,
+    successor_of,
+)
 from kraft.listeners import (
     PROTOCOLS,
     Endpoint,
@@ -26,6 +33,7 @@ from kraft.listeners import (
     split_host_port,
 )
 from kraft.properties import PropertiesError, parse_properties
+from kraft.security.mechanisms import MECHANISMS, PLAIN
 from partitions.log.config import LogConfig, server_log_config, server_log_config_keys
 from partitions.log.errors import InvalidConfig
 
@@ -45,6 +53,9 @@ CONTROLLER_ROLE = "controller"
 
 T = TypeVar("T")
 
+HTTP_LISTENER: Final = "HTTP"
+"""The name under which the HTTP server's own TLS files may be given (listener.name.http.ssl.…)."""
+_LISTENER_PREFIX: Final = "listener.name."
 NO_VARIABLES: Final[Mapping[str, str]] = {}
 _KNOWN_KEYS: Final = frozenset((*CONFIG_KEYS, *server_log_config_keys(), "log.dir"))
 
@@ -57,8 +68,11 @@ class ConfigError(ValueError):
 class ServerConfig:
     """The typed configuration of one node. `get` gives the value of any key of the table."""
 
-    properties: Mapping[str, str]
-    values: Mapping[str, Any]
+    properties: Mapping[str, str] = field(repr=False)
+    values: Mapping[str, Any] = field(repr=False)
+    listener_values: Mapping[str, Any] = field(repr=False)
+    """Those of keys that listener.name.… stands before, by the whole key in lower case. None of the three is shown by
+    repr: secrets are among them."""
     node_id: int
     roles: tuple[str, ...]
     voters: Mapping[int, str]
@@ -66,6 +80,8 @@ class ServerConfig:
     advertised: tuple[Endpoint, ...]
     """One for each broker listener; an empty host stands for the name of this host."""
     controller_listener: Endpoint | None
+    controller_listener_name: str
+    """The first name of controller.listener.names; empty if there is none."""
     controller_protocol: str
     """How the quorum's controller listeners are secured, as this node's file says it."""
     log_defaults: LogConfig
@@ -78,6 +94,17 @@ class ServerConfig:
     def get(self, key: str) -> Any:
         """The value of a key: what the file says, else the default."""
         return self.values[key]
+
+    def of_listener(self, listener: str, key: str, mechanism: str | None = None) -> Any:
+        """The value of a key for one listener, and one SASL mechanism of it: that of the most particular key."""
+        prefix = f"{_LISTENER_PREFIX}{listener.lower()}."
+        names = (
+            [f"{prefix}{key}"]
+            if mechanism is None
+            else [f"{prefix}{mechanism.lower()}.{key}", f"{prefix}{key}"]
+        )
+        found = next((name for name in names if name in self.listener_values), None)
+        return self.values[key] if found is None else self.listener_values[found]
 
     @property
     def is_broker(self) -> bool:
@@ -106,7 +133,13 @@ class ServerConfig:
     def inter_broker_listener_name(self) -> str:
         """The listener through which followers fetch; the first one unless the file names another."""
         name: str | None = self.values["inter.broker.listener.name"]
-        return name or self.broker_listeners[0].name
+        return name or self.values["security.inter.broker.protocol"] or self.broker_listeners[0].name
+
+    @property
+    def inter_broker_listener(self) -> Endpoint:
+        """Its own end of that listener."""
+        name = self.inter_broker_listener_name
+        return next(endpoint for endpoint in self.broker_listeners if endpoint.name == name)
 
 
 def load_config(text: str, environment: Mapping[str, str] = NO_VARIABLES) -> ServerConfig:
@@ -139,12 +172,14 @@ def load_config(text: str, environment: Mapping[str, str] = NO_VARIABLES) -> Ser
     config = ServerConfig(
         properties=properties,
         values=values,
+        listener_values=_listener_values(properties),
         node_id=node_id,
         roles=roles,
         voters=voters,
         broker_listeners=broker_listeners,
         advertised=_parse("advertised.listeners", advertised, to_clients, broker_listeners),
         controller_listener=controller_listeners[0] if controller_listeners else None,
+        controller_listener_name=controller_names[0] if controller_names else "",
         controller_protocol=protocols.get(controller_names[0], "PLAINTEXT")
         if controller_names
         else "PLAINTEXT",
@@ -158,10 +193,33 @@ def load_config(text: str, environment: Mapping[str, str] = NO_VARIABLES) -> Ser
 
 
 def _value(name: str, properties: Mapping[str, str]) -> Any:
-    key = CONFIG_KEYS[name]
     text = properties.get(name)
     if name == "log.dirs" and not text:
         text = properties.get("log.dir", text)
+    return _parsed(name, CONFIG_KEYS[name], text)
+
+
+def _listener_values(properties: Mapping[str, str]) -> dict[str, Any]:
+    found = {}
+    for name, text in properties.items():
+        key = _listener_key(name)
+        if key is not None:
+            found[name.lower()] = _parsed(name, CONFIG_KEYS[key], text)
+    return found
+
+
+def _listener_key(name: str) -> str | None:
+    """The key of listener.name.<listener>.<key> or listener.name.<listener>.<mechanism>.<key>; None if it is none."""
+    if not name.lower().startswith(_LISTENER_PREFIX):
+        return None
+    _, _, key = name.removeprefix(_LISTENER_PREFIX).partition(".")
+    if key in LISTENER_KEYS:
+        return key
+    mechanism, _, of_mechanism = key.partition(".")
+    return of_mechanism if mechanism.upper() in MECHANISMS and of_mechanism in LISTENER_KEYS else None
+
+
+def _parsed(name: str, key: ConfigKey, text: str | None) -> Any:
     text = key.default if text is None else text.strip()
     if not text and key.default is None:
         return None
@@ -309,15 +367,11 @@ def _check_together(config: ServerConfig) -> None:
             f"replica.fetch.wait.max.ms={wait} must be below replica.socket.timeout.ms={timeout},"
             " or idle followers give up on their leader"
         )
-    name = config.get("inter.broker.listener.name")
-    if config.is_broker and name is not None and name not in {e.name for e in config.broker_listeners}:
-        raise ConfigError(f"inter.broker.listener.name: {name!r} is not among the broker's listeners")
-    secured = [e for e in config.broker_listeners if e.protocol == "SSL"]
-    if secured and config.get("ssl.keystore.location") is None:
-        raise ConfigError(
-            f"ssl.keystore.location is not set, and the listener {secured[0].name} is SSL: "
-            + CONFIG_KEYS["ssl.keystore.location"].doc
-        )
+    _check_inter_broker_listener(config)
+    for endpoint in config.broker_listeners:
+        _check_security(config, endpoint)
+    if config.get("http.ssl.enable"):
+        _check_key_store(config, HTTP_LISTENER, "http.ssl.enable is true")
     _check_controller_security(config)
     _check_chaos(config)
 
@@ -337,9 +391,81 @@ def _check_chaos(config: ServerConfig) -> None:
         )
 
 
+def _check_inter_broker_listener(config: ServerConfig) -> None:
+    if not config.is_broker:
+        return
+    keys = ("inter.broker.listener.name", "security.inter.broker.protocol")
+    named = [key for key in keys if config.get(key) is not None]
+    if len(named) > 1:
+        raise ConfigError(
+            f"{' and '.join(named)} both say what brokers speak to each other; leave one of them out"
+        )
+    if named and config.get(named[0]) not in {e.name for e in config.broker_listeners}:
+        raise ConfigError(f"{named[0]}: {config.get(named[0])!r} is not among the broker's listeners")
+
+
+def _check_security(config: ServerConfig, endpoint: Endpoint) -> None:
+    """Whether a listener has what its protocol needs."""
+    if endpoint.is_encrypted:
+        _check_key_store(config, endpoint.name, f"the listener {endpoint.name} is {endpoint.protocol}")
+    if not endpoint.has_sasl:
+        return
+    mechanisms: tuple[str, ...] | None = config.of_listener(endpoint.name, "sasl.enabled.mechanisms")
+    if mechanisms is None:
+        raise ConfigError(
+            f"sasl.enabled.mechanisms is not set, and the listener {endpoint.name} is {endpoint.protocol};"
+            f" name some of {', '.join(MECHANISMS)}"
+        )
+    if PLAIN in mechanisms and config.of_listener(endpoint.name, "sasl.jaas.config", PLAIN) is None:
+        raise ConfigError(
+            f"{jaas_key(endpoint.name, PLAIN)} is not set, and the listener {endpoint.name} offers PLAIN;"
+            " write the login module with its users:"
+            ' org.apache.kafka.common.security.plain.PlainLoginModule required user_NAME="PASSWORD";'
+        )
+    if endpoint.name == config.inter_broker_listener_name:
+        _check_own_credentials(config, endpoint, mechanisms)
+
+
+def _check_own_credentials(config: ServerConfig, endpoint: Endpoint, mechanisms: tuple[str, ...]) -> None:
+    mechanism: str | None = config.get("sasl.mechanism.inter.broker.protocol")
+    if mechanism not in mechanisms:
+        raise ConfigError(
+            f"sasl.mechanism.inter.broker.protocol is {mechanism or 'not set'}, and brokers speak to each other through"
+            f" the listener {endpoint.name}, which has SASL; it offers {', '.join(mechanisms)}"
+        )
+    module = config.of_listener(endpoint.name, "sasl.jaas.config", mechanism)
+    if module is None or not (module.options.get("username") and module.options.get("password")):
+        raise ConfigError(
+            f"{jaas_key(endpoint.name, mechanism)} has no username and password, and brokers speak to each other"
+            f" through the listener {endpoint.name}, which has SASL; say there who this broker is"
+        )
+
+
+def jaas_key(listener: str, mechanism: str) -> str:
+    """The key of a listener's login module."""
+    return f"{_LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
+
+
+def _check_key_store(config: ServerConfig, listener: str, why: str) -> None:
+    texts = [
+        config.of_listener(listener, key) for key in ("ssl.keystore.key", "ssl.keystore.certificate.chain")
+    ]
+    has_file = config.of_listener(listener, "ssl.keystore.location") is not None
+    if any(texts) and (has_file or not all(texts)):
+        raise ConfigError(
+            "ssl.keystore.key and ssl.keystore.certificate.chain belong together, and take the place of"
+            " ssl.keystore.location"
+        )
+    if not has_file and not any(texts):
+        raise ConfigError(
+            f"ssl.keystore.location is not set, and {why}: " + CONFIG_KEYS["ssl.keystore.location"].doc
+        )
+
+
 def is_unauthenticated(config: ServerConfig) -> bool:
     """Whether nothing tells the cluster's nodes from strangers on the controller listener."""
-    has_certificates = config.controller_protocol == "SSL" and config.get("ssl.client.auth") == "required"
+    client_auth = config.of_listener(config.controller_listener_name, "ssl.client.auth")
+    has_certificates = config.controller_protocol == "SSL" and client_auth == "required"
     return config.get("controller.listener.secret") is None and not has_certificates
 
 
@@ -349,10 +475,12 @@ def is_quorum_on_this_host(config: ServerConfig) -> bool:
 
 
 def _check_controller_security(config: ServerConfig) -> None:
-    if config.controller_protocol == "SSL" and config.get("ssl.keystore.location") is None:
+    if config.controller_protocol == "SSL":
+        _check_key_store(config, config.controller_listener_name, "the controller listener is SSL")
+    elif config.controller_protocol != "PLAINTEXT":
         raise ConfigError(
-            "ssl.keystore.location is not set, and the controller listener is SSL: "
-            + CONFIG_KEYS["ssl.keystore.location"].doc
+            f"listener.security.protocol.map: the controller listener cannot be {config.controller_protocol};"
+            " make it SSL or PLAINTEXT: nodes know each other there by controller.listener.secret or by certificates"
         )
     stands_alone = config.is_broker and tuple(config.voters) == (config.node_id,)
     if is_unauthenticated(config) and not is_quorum_on_this_host(config) and not stands_alone:
@@ -378,12 +506,16 @@ def taken_from(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 def _is_known(key: str) -> bool:
     """Whether a variable may stand for it: a key of Kafka that this version knows, if only to say something of it."""
     return (
-        key in _KNOWN_KEYS or key in RUN_TIME_KEYS or key in WITHOUT_EFFECT or successor_of(key) is not None
+        _listener_key(key) is not None
+        or key in _KNOWN_KEYS
+        or key in RUN_TIME_KEYS
+        or key in WITHOUT_EFFECT
+        or successor_of(key) is not None
     )
 
 
 def _unknown_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(sorted(properties.keys() - _KNOWN_KEYS))
+    return tuple(sorted(key for key in properties.keys() - _KNOWN_KEYS if _listener_key(key) is None))
 
 
 def _warnings(repeated: Sequence[str], properties: Mapping[str, str]) -> tuple[str, ...]:

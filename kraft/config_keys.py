@@ -9,15 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Final
 
-from kraft.listeners import split_host_port
+from kraft.listeners import PROTOCOLS, split_host_port
+from kraft.security.jaas import JaasError, LoginModule, parse_jaas
+from kraft.security.mechanisms import MECHANISMS
+from kraft.security.principal_mapping import PrincipalMapping, parse_principal_mapping
+from kraft.security.quotas.connection_quotas import canonical_ip
+from kraft.security.super_users import STANDARD_AUTHORIZER, parse_super_users
 from partitions.log.config_values import number, whole_number
 from partitions.replica_selector import LEADER_SELECTOR, SELECTORS
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 MAX_DOUBLE: Final = 1.7976931348623157e308
+TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+STORE_TYPES: Final = ("PEM", "PKCS12")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +106,78 @@ def _subset_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
+def _connections_by_ip(text: str) -> Mapping[str, int]:
+    """ADDRESS:COUNT pairs; an IPv6 address may have brackets."""
+    counts = {}
+    for pair in _list(text):
+        address, _, count = pair.rpartition(":")
+        try:
+            counts[canonical_ip(str(ip_address(address.strip("[]"))))] = _integer(0)(count)
+        except ValueError as error:
+            raise ValueError(f"{pair!r} is not ADDRESS:COUNT, such as 10.0.0.1:100") from error
+    return counts
+
+
+def _mechanisms(text: str) -> tuple[str, ...]:
+    chosen = _list(text.upper())
+    unknown = [name for name in chosen if name not in MECHANISMS]
+    if unknown or not chosen or len(set(chosen)) != len(chosen):
+        raise ValueError(f"{text!r} is not supported; use some of {', '.join(MECHANISMS)}, each at most once")
+    return chosen
+
+
+def _mechanism(text: str) -> str:
+    if text.upper() not in MECHANISMS:
+        raise ValueError(f"{text!r} is not supported; use one of {', '.join(MECHANISMS)}")
+    return text.upper()
+
+
+def _jaas(text: str) -> LoginModule:
+    try:
+        return parse_jaas(text)
+    except JaasError as error:
+        raise ValueError(f"it is no login module ({error})") from None
+
+
+def _tls_versions(text: str) -> tuple[str, ...]:
+    chosen = _list(text)
+    if not chosen or any(version not in TLS_VERSIONS for version in chosen):
+        raise ValueError(f"{text!r} is not supported; use some of {', '.join(TLS_VERSIONS)}")
+    return chosen
+
+
+def _store_type(text: str) -> str:
+    if text.upper() not in STORE_TYPES:
+        raise ValueError(
+            f"{text!r} is not supported; use {' or '.join(STORE_TYPES)}"
+            " (keytool -importkeystore -deststoretype PKCS12 converts a JKS store)"
+        )
+    return text.upper()
+
+
+def _principal_mapping(text: str) -> PrincipalMapping:
+    return parse_principal_mapping(text)
+
+
+def _host_check(text: str) -> str:
+    if text.lower() not in ("https", ""):
+        raise ValueError(f"{text!r} is neither https nor empty")
+    return text.lower()
+
+
 _protocols = _subset_of("classic", "consumer")
 _assignors = _subset_of("uniform", "range")
+
+
+_AUTHORIZERS = ("", STANDARD_AUTHORIZER)
+
+
+def _authorizer(text: str) -> str:
+    if text not in _AUTHORIZERS:
+        raise ValueError(
+            f"{text!r} is not supported; use {STANDARD_AUTHORIZER}, or nothing for no authorizer"
+        )
+    return text
 
 
 def _folders(text: str) -> tuple[str, ...]:
@@ -135,19 +213,107 @@ _KEYS: Final = (
     ),
     ConfigKey("advertised.listeners", "list", None, _list, "What clients are told, if not the same as listeners."),
     ConfigKey(
-        "listener.security.protocol.map", "list", "PLAINTEXT:PLAINTEXT,SSL:SSL", _list,
-        "NAME:PROTOCOL; protocols are PLAINTEXT and SSL.",
+        "listener.security.protocol.map", "list", ",".join(f"{name}:{name}" for name in PROTOCOLS), _list,
+        "NAME:PROTOCOL; protocols are PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL.",
     ),
     ConfigKey("inter.broker.listener.name", "string", None, _upper, "The listener that followers fetch through."),
-    ConfigKey("ssl.keystore.location", "string", None, _string, "A PEM file: the private key, then the certificates."),
+    ConfigKey(
+        "security.inter.broker.protocol", "string", None, _choice(*PROTOCOLS),
+        "Instead of inter.broker.listener.name: the listener that has this protocol's name.",
+    ),
+    ConfigKey(
+        "ssl.keystore.location", "string", None, _string,
+        "A file of the private key and its certificates: PEM, or PKCS12 as ssl.keystore.type says.",
+    ),
+    ConfigKey("ssl.keystore.password", "password", None, _string, "The password of a PKCS12 key store.", True),
     ConfigKey("ssl.key.password", "password", None, _string, "The password of the private key.", True),
-    ConfigKey("ssl.truststore.location", "string", None, _string, "A PEM file of the authorities trusted in clients."),
-    ConfigKey("ssl.keystore.type", "string", "PEM", _choice("PEM"), "The format of ssl.keystore.location."),
-    ConfigKey("ssl.truststore.type", "string", "PEM", _choice("PEM"), "The format of ssl.truststore.location."),
-    ConfigKey("ssl.client.auth", "string", "none", _choice("none", "required"), "Whether clients need a certificate."),
+    ConfigKey("ssl.keystore.type", "string", "PEM", _store_type, "The format of ssl.keystore.location."),
+    ConfigKey(
+        "ssl.keystore.key", "password", None, _string, "Instead of a file: the private key as PEM text.", True,
+    ),
+    ConfigKey(
+        "ssl.keystore.certificate.chain", "password", None, _string, "Beside it: its certificates as PEM text.", True,
+    ),
+    ConfigKey(
+        "ssl.truststore.location", "string", None, _string,
+        "A file of the authorities that are trusted in clients and other brokers; the host's if there is none.",
+    ),
+    ConfigKey("ssl.truststore.password", "password", None, _string, "The password of a PKCS12 trust store.", True),
+    ConfigKey("ssl.truststore.type", "string", "PEM", _store_type, "The format of ssl.truststore.location."),
+    ConfigKey(
+        "ssl.truststore.certificates", "password", None, _string,
+        "Instead of a file: the authorities as PEM text.", True,
+    ),
+    ConfigKey(
+        "ssl.client.auth", "string", "none", _choice("none", "requested", "required"),
+        "Whether clients need a certificate. For a SASL_SSL listener only listener.name.<name>.ssl.client.auth counts.",
+    ),
+    ConfigKey("ssl.enabled.protocols", "list", ",".join(TLS_VERSIONS), _tls_versions, "The versions of TLS."),
+    ConfigKey(
+        "ssl.cipher.suites", "list", None, _list,
+        "Cipher suites of TLS 1.2 by OpenSSL's names; those that it prefers if none is named.",
+    ),
+    ConfigKey(
+        "ssl.endpoint.identification.algorithm", "string", "https", _host_check,
+        "https: other brokers' certificates must name the host that they are reached by; empty: they need not.",
+    ),
+    ConfigKey(
+        "ssl.principal.mapping.rules", "list", "DEFAULT", _principal_mapping,
+        "What principal a client's certificate stands for: RULE:pattern/replacement/[LU], …, or DEFAULT (KIP-371).",
+    ),
+    ConfigKey(
+        "sasl.enabled.mechanisms", "list", None, _mechanisms, f"What SASL listeners offer: {', '.join(MECHANISMS)}."
+    ),
+    ConfigKey(
+        "sasl.mechanism.inter.broker.protocol", "string", None, _mechanism,
+        "The mechanism by which brokers authenticate with each other, where their listener has SASL.",
+    ),
+    ConfigKey(
+        "sasl.jaas.config", "password", None, _jaas,
+        "A login module and its options, as listener.name.<listener>.<mechanism>.sasl.jaas.config: username and"
+        " password are this broker's towards others, user_NAME=\"PASSWORD\" are users of PLAIN.", True,
+    ),
+    ConfigKey(
+        "sasl.server.max.receive.size", "int", "524288", _integer(1024),
+        "What a connection may send, in sum, before it is authenticated.",
+    ),
+    ConfigKey(
+        "connection.failed.authentication.delay.ms", "int", "100", _integer(0, 60_000),
+        "How long the answer to a failed authentication is held back.",
+    ),
+    ConfigKey(
+        "connection.authentication.timeout.ms", "int", "30000", _integer(100),
+        "How long a connection may take to authenticate (a key of kraft's own).",
+    ),
+    ConfigKey(
+        "connections.max.reauth.ms", "long", "0", _integer(0, LONG_MAX),
+        "After so long a client has to authenticate again, or loses its connection (KIP-368); 0: never.",
+    ),
+    ConfigKey(
+        "authorizer.class.name", "string", "", _authorizer,
+        "The authorizer that judges clients by ACLs: org.apache.kafka.metadata.authorizer.StandardAuthorizer; empty:"
+        " there is none, and everybody may do everything.",
+    ),
+    ConfigKey(
+        "super.users", "list", "", parse_super_users,
+        "Principals that may do everything, parted by semicolons, as in User:admin;User:CN=broker. Brokers that connect"
+        " to each other without authentication are User:ANONYMOUS.",
+    ),
+    ConfigKey(
+        "allow.everyone.if.no.acl.found", "boolean", "false", _boolean,
+        "Whether everybody may do everything with a resource that no ACL is about.",
+    ),
     ConfigKey(
         "http.listener", "string", "127.0.0.1:0", _address,
         "host:port of the node's HTTP server; port 0 chooses a free one (a key of kraft's own).",
+    ),
+    ConfigKey(
+        "http.allowed.hosts", "list", "", _list,
+        "Names by which the HTTP server may be asked for, beside those of the listeners (a key of kraft's own).",
+    ),
+    ConfigKey(
+        "http.ssl.enable", "boolean", "false", _boolean,
+        "Whether the HTTP server speaks https alone, with ssl.… or listener.name.http.ssl.… (a key of kraft's own).",
     ),
     ConfigKey("log.dirs", "list", "/tmp/kraft-logs", _folders, "Folders of the partitions' logs."),
     ConfigKey("metadata.log.dir", "string", None, _string, "Folder of the metadata log, if not the first of log.dirs."),
@@ -214,6 +380,13 @@ _KEYS: Final = (
         "Over how many windows a throttled replication is measured.",
     ),
     ConfigKey("replication.quota.window.size.seconds", "int", "1", _integer(1), "How long each of them is."),
+    ConfigKey("quota.window.num", "int", "11", _integer(1), "Over how many windows clients' quotas are measured."),
+    ConfigKey("quota.window.size.seconds", "int", "1", _integer(1), "How long each of them is."),
+    ConfigKey(
+        "controller.quota.window.num", "int", "11", _integer(1),
+        "For how many windows' worth of partitions a client may create and delete at once.",
+    ),
+    ConfigKey("controller.quota.window.size.seconds", "int", "1", _integer(1), "How long each of them is."),
     ConfigKey("broker.heartbeat.interval.ms", "int", "2000", _integer(1), "How often a broker tells that it lives."),
     ConfigKey(
         "broker.session.timeout.ms", "int", "9000", _integer(1), "Silence after which the controller fences a broker."
@@ -235,7 +408,17 @@ _KEYS: Final = (
         "max.connections", "int", str(INT_MAX), _integer(0),
         "Connections of one listener. By default as many as leave the descriptors that the disk needs.",
     ),
-    ConfigKey("max.connections.per.ip", "int", str(INT_MAX), _integer(0), "Connections from one address."),
+    ConfigKey(
+        "max.connections.per.ip", "int", str(INT_MAX), _integer(0), "Connections of one listener from one address."
+    ),
+    ConfigKey(
+        "max.connections.per.ip.overrides", "list", "", _connections_by_ip,
+        "The same for addresses that differ: ADDRESS:COUNT, comma-separated.",
+    ),
+    ConfigKey(
+        "max.connection.creation.rate", "int", str(INT_MAX), _integer(1),
+        "New connections a second, of all listeners together; those beyond it are read a little later.",
+    ),
     ConfigKey("connections.max.idle.ms", "long", "600000", _integer(-1, LONG_MAX), "When a silent one is closed."),
     ConfigKey(
         "replica.high.watermark.checkpoint.interval.ms", "long", "5000", _integer(1, LONG_MAX),
@@ -405,6 +588,12 @@ CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {
     key.name: key for key in sorted(_KEYS, key=lambda key: key.name)
 }
 """The keys by name, in alphabetical order."""
+
+LISTENER_KEYS: Final = frozenset(
+    name for name in CONFIG_KEYS if name.startswith("ssl.") or name.startswith("sasl.")
+) | {"connections.max.reauth.ms", "max.connection.creation.rate", "max.connections"}
+"""Keys that listener.name.<listener>. may stand before, and the mechanism too where it is SASL's: that counts for this
+listener alone, and before the one without it (KIP-103)."""
 
 RUN_TIME_KEYS: Final[Mapping[str, ConfigKey]] = {
     key.name: key

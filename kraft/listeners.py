@@ -9,10 +9,8 @@ import ipaddress
 from collections.abc import Mapping
 from typing import NamedTuple
 
-PROTOCOLS = ("PLAINTEXT", "SSL")
-"""The security protocols that a listener can have here."""
-KAFKA_PROTOCOLS = (*PROTOCOLS, "SASL_PLAINTEXT", "SASL_SSL")
-"""The ones that Kafka's files may name, as long as no listener uses those that are not served."""
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""The security protocols that a listener can have."""
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")
 MAX_PORT = 65535
 
@@ -24,6 +22,14 @@ class Endpoint(NamedTuple):
     host: str
     port: int
     protocol: str
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.protocol.startswith("SASL_")
 
 
 def is_loopback(host: str) -> bool:
@@ -72,8 +78,6 @@ def parse_listeners(texts: tuple[str, ...], protocols: Mapping[str, str]) -> tup
             raise ValueError(
                 f"the listener {name} has no protocol; add {name}:PLAINTEXT to listener.security.protocol.map"
             )
-        if protocol not in PROTOCOLS:
-            raise ValueError(f"the listener {name} has the protocol {protocol}; use {' or '.join(PROTOCOLS)}")
         endpoints.append(Endpoint(name, host, port, protocol))
     return tuple(endpoints)
 
@@ -96,7 +100,7 @@ def parse_protocols(texts: tuple[str, ...]) -> dict[str, str]:
     protocols: dict[str, str] = {}
     for text in texts:
         name, separator, protocol = (part.strip().upper() for part in text.partition(":"))
-        if not separator or not name or protocol not in KAFKA_PROTOCOLS:
+        if not separator or not name or protocol not in PROTOCOLS:
             raise ValueError(f"{text!r} is not NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}")
         if name in protocols:
             raise ValueError(f"the listener {name} is there twice")

@@ -15,14 +15,17 @@ import structlog
 
 from kraft.broker.membership.lifecycle import BrokerState, RegistrationRefused
 from kraft.broker.server import BrokerServer, Identity
-from kraft.broker.tls import controller_client_context, controller_server_context
+from kraft.broker.tls import controller_client_context, controller_server_context, server_context
 from kraft.cluster_document import cluster_document
-from kraft.config import ConfigError, ServerConfig, is_quorum_on_this_host, is_unauthenticated
+from kraft.config import HTTP_LISTENER, ConfigError, ServerConfig, is_quorum_on_this_host, is_unauthenticated
 from kraft.dynamic_configs import DynamicBrokerConfigs
 from kraft.environment import Environment
 from kraft.group_configs import DynamicGroupConfigs
+from kraft.http.hosts import AllowedHosts
 from kraft.http.server import HttpServer
-from kraft.listeners import WILDCARD_HOSTS, Endpoint
+from kraft.listeners import WILDCARD_HOSTS, Endpoint, split_host_port
+from kraft.security.quotas.mutation_quotas import TokenBuckets
+from kraft.security.quotas.rates import Windows
 from partitions.disk import DirLock, Disk
 from partitions.log.errors import DataDirectoryError, LogError
 from partitions.log.node_logs.data_directory import LOCK_FILE
@@ -111,8 +114,9 @@ class Node:
             self._lock_metadata_directory()
             self.controller = self._make_controller(secret)
             await self.controller.start()
-        self.http = HttpServer(self, self._environment)
-        await self.http.start(config.get("http.listener"))
+        self.http = HttpServer(self, self._environment, own_hosts(config, self._environment.host_name))
+        tls = server_context(config, HTTP_LISTENER) if config.get("http.ssl.enable") else None
+        await self.http.start(config.get("http.listener"), tls)
         if self.broker is not None:
             await self.broker.start()
 
@@ -287,6 +291,7 @@ class Node:
         config, environment = self.config, self._environment
         listener = config.controller_listener
         assert listener is not None, "a controller has a listener"
+        bootstrap = read_bootstrap(environment.disk, config.metadata_log_dir)
         return ControllerServer(
             ControllerServerConfig(
                 raft=RaftConfig(
@@ -312,9 +317,8 @@ class Node:
                     leader_imbalance_per_broker_percentage=config.get(
                         "leader.imbalance.per.broker.percentage"
                     ),
-                    new_cluster_features=new_cluster_records(
-                        read_bootstrap(environment.disk, config.metadata_log_dir)
-                    ),
+                    new_cluster_features=new_cluster_records(bootstrap.levels),
+                    new_cluster_users=bootstrap.users,
                 ),
                 host=self._controller_host(listener),
                 port=listener.port,
@@ -333,9 +337,24 @@ class Node:
                 BROKER_RESOURCE: DynamicBrokerConfigs(config.log_defaults),
                 GROUP_RESOURCE: DynamicGroupConfigs(config.get),
             },
+            mutation_quotas=TokenBuckets(
+                Windows(
+                    config.get("controller.quota.window.num"),
+                    1000 * config.get("controller.quota.window.size.seconds"),
+                )
+            ),
             connector=environment.connector_factory,
             link_lane=environment.link_lane_factory(),
         )
+
+
+def own_hosts(config: ServerConfig, host_name: str) -> AllowedHosts:
+    """The names by which the node's pages may be asked for: those that it listens by and is advertised by."""
+    listens, _ = split_host_port(config.get("http.listener"))
+    endpoints = (*config.broker_listeners, *config.advertised)
+    return AllowedHosts(
+        (listens, host_name, *(endpoint.host for endpoint in endpoints), *config.get("http.allowed.hosts"))
+    )
 
 
 def raft_timing(config: ServerConfig) -> RaftTiming:

@@ -7,14 +7,19 @@ can mend is a UserError.
 from __future__ import annotations
 
 import base64
+import contextlib
+import os
+import secrets
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from kraft.added_users import parse_added_user
 from kraft.config import NO_VARIABLES, ConfigError, ServerConfig, load_config, taken_from
 from kraft.runtime.disk import RealDisk
+from kraft.security.scram import SALT_BYTES
 from kraft.user_error import EXIT_USAGE, UserError
 from partitions.log.errors import DataDirectoryError
 from partitions.log.node_logs.meta_properties import (
@@ -22,8 +27,9 @@ from partitions.log.node_logs.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
-from quorum.bootstrap_checkpoint import write_bootstrap
+from quorum.bootstrap_checkpoint import Bootstrap, write_bootstrap
 from quorum.metadata.features import unsupported_level
+from quorum.metadata.records import UserScramCredential
 
 UUID_CHARACTERS = 22
 DEFAULT_LEVELS: Final[Mapping[str, int]] = MappingProxyType({})
@@ -73,13 +79,14 @@ def format_configured(
     ignore_formatted: bool,
     standalone: bool,
     features: Mapping[str, int] = DEFAULT_LEVELS,
+    users: Sequence[UserScramCredential] = (),
 ) -> list[str]:
     """Writes meta.properties into every data directory of a node. Returns the folders formatted now.
 
     `standalone`: its controller is the whole quorum. That has to be said where nothing lists the voters, as to Kafka's
-    own tool, lest each node of a quorum becomes one of its own. `features` are levels by name. They go into a
-    controller's metadata folder, unless it was formatted before: a new cluster starts at those of its first active
-    controller. Raises UserError.
+    own tool, lest each node of a quorum becomes one of its own. `features` are levels by name. They, and `users`, go
+    into a controller's metadata folder, unless it was formatted before: a new cluster starts with those of its first
+    active controller. Raises UserError.
     """
     _check_cluster_id(cluster_id)
     _check_features(features)
@@ -104,13 +111,43 @@ def format_configured(
             continue
         try:
             disk.make_dirs(absolute)
-            if features and config.is_controller and folder == config.metadata_log_dir:
-                write_bootstrap(disk, absolute, features)
+            if (features or users) and config.is_controller and folder == config.metadata_log_dir:
+                with _private_files():
+                    write_bootstrap(disk, absolute, Bootstrap(features, tuple(users)))
             write_meta_properties(disk, absolute, MetaProperties(cluster_id, config.node_id, new_uuid()))
         except OSError as error:
             raise UserError(f"cannot format {folder}: {error.strerror}") from error
         formatted.append(folder)
     return formatted
+
+
+def added_users(texts: Sequence[str]) -> list[UserScramCredential]:
+    """The users of --add-scram. Raises UserError, which shows no password."""
+    users: dict[tuple[str, int], UserScramCredential] = {}
+    for text in texts:
+        try:
+            user = parse_added_user(
+                text, lambda path: Path(path).read_text(), lambda: secrets.token_bytes(SALT_BYTES)
+            )
+        except OSError as error:
+            raise UserError(f"--add-scram: cannot read {error.filename}: {error.strerror}") from error
+        except ValueError as error:
+            reason = "the file of a password is not UTF-8" if isinstance(error, UnicodeError) else error
+            raise UserError(f"--add-scram: {reason}", EXIT_USAGE) from None
+        if (user.name, user.mechanism) in users:
+            raise UserError(f"--add-scram names {user.name} twice by one mechanism", EXIT_USAGE)
+        users[user.name, user.mechanism] = user
+    return list(users.values())
+
+
+@contextlib.contextmanager
+def _private_files() -> Iterator[None]:
+    """Files made meanwhile are for this user alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _check_features(levels: Mapping[str, int]) -> None:

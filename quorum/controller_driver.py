@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from quorum.controller.decision import ControllerConfig
+from quorum.controller.mutation_budget import MutationQuotas
 from quorum.controller.placement import Randomness
 from quorum.controller.proposal import FIRST_SEQUENCE
 from quorum.controller.state import Complete, ControllerState, Propose, Renounced
@@ -62,8 +63,9 @@ class ControllerDriver:
         topic_configs: TopicConfigSchema,
         rng: Randomness,
         resource_configs: ResourceConfigSchemas = NO_SCHEMAS,
+        mutation_quotas: MutationQuotas | None = None,
     ) -> None:
-        self.state = ControllerState(config, topic_configs, rng, resource_configs)
+        self.state = ControllerState(config, topic_configs, rng, resource_configs, mutation_quotas)
         """For reading. What makes effects is called by the driver alone."""
         self.image: MetadataImage = EMPTY
         """The committed image, as far as this node has heard."""

@@ -18,6 +18,7 @@ import structlog
 
 from partitions.disk import Disk
 from partitions.ports import Halt, NowMs
+from quorum.controller.mutation_budget import MutationQuotas
 from quorum.controller.state import Complete, Renounced
 from quorum.controller.topic_configs import NO_SCHEMAS, ResourceConfigSchemas, TopicConfigSchema
 from quorum.controller_driver import Activated, ControllerDriver, ControllerEffect, Proposed, SessionEnded
@@ -80,6 +81,7 @@ class ControllerServer:
         halt: Halt,
         topic_configs: TopicConfigSchema,
         resource_configs: ResourceConfigSchemas = NO_SCHEMAS,
+        mutation_quotas: MutationQuotas | None = None,
         connector: ConnectorFactory = default_connector,
         link_lane: LinkLane | None = None,
     ) -> None:
@@ -91,7 +93,9 @@ class ControllerServer:
         self._now_ms = now_ms
         self._rng = rng
         self._halt = halt
-        self._driver = ControllerDriver(config.controller, topic_configs, rng, resource_configs)
+        self._driver = ControllerDriver(
+            config.controller, topic_configs, rng, resource_configs, mutation_quotas
+        )
         self._state = self._driver.state
         self._network = VoterNetwork(
             config.raft,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from quorum.controller.decision import ControllerConfig
 from quorum.raft.config import RaftConfig
+from quorum.rpc.client import TlsSource
 
 
 @dataclass(frozen=True)
@@ -19,5 +20,5 @@ class ControllerServerConfig:
     port: int
     secret: bytes
     server_tls: ssl.SSLContext | None = None
-    client_tls: ssl.SSLContext | None = None
+    client_tls: TlsSource | None = None
     """For a controller listener that speaks TLS."""

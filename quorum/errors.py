@@ -68,6 +68,14 @@ class InvalidPartitionStateError(RecordDoesNotFitError):
     """The record would break a partition's invariants (leader in ISR, ISR within replicas, not empty)."""
 
 
+class AclExistsError(RecordDoesNotFitError):
+    """The record adds an ACL that is there."""
+
+
+class UnknownAclError(RecordDoesNotFitError):
+    """The record removes an ACL that is not there."""
+
+
 class InvalidProducerIdError(RecordDoesNotFitError):
     """The record would hand out producer ids twice."""
 

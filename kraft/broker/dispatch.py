@@ -3,7 +3,8 @@
 One table names the handler of every served API; it is checked against the advertised versions at
 import, so nothing is advertised that nobody answers. Versions out of range close the connection, as in
 Kafka, except for ApiVersions, which is answered so that the client can find the range (KIP-511).
-Produce and Fetch have handlers of their own that work on batches, not on messages. One gate stands before all handlers.
+Produce and Fetch have handlers of their own that work on batches, not on messages. One gate stands before all handlers,
+and where there is an authorizer each is behind its guard (`kraft.broker.guards`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from typing import Any
 
 import structlog
 
+from kraft.broker.guards import guarded
 from kraft.broker.handlers import (
+    acls,
     alter_configs,
     api_versions,
+    client_quotas,
     cluster,
     configs,
     delete_records,
@@ -33,12 +37,14 @@ from kraft.broker.handlers import (
     producers,
     quorum,
     reassignments,
+    sasl,
+    scram_credentials,
     topics,
     transactions,
     txn_markers,
 )
-from kraft.broker.ready_requests import Handler, HandlerResult, answer_when_ready
-from kraft.broker.request import Request
+from kraft.broker.ready_requests import Handler, answer_when_ready
+from kraft.broker.request import HandlerResult, Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
 from kraft.network.request import RequestContext, malformed_request
@@ -63,6 +69,10 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.LIST_OFFSETS: offsets.handle_list_offsets,
     ApiKey.METADATA: metadata.handle_metadata,
     ApiKey.API_VERSIONS: api_versions.handle_api_versions,
+    ApiKey.SASL_HANDSHAKE: sasl.handle_sasl_handshake,
+    ApiKey.SASL_AUTHENTICATE: sasl.handle_sasl_authenticate,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: scram_credentials.handle_describe_user_scram_credentials,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: scram_credentials.handle_alter_user_scram_credentials,
     ApiKey.CREATE_TOPICS: topics.handle_create_topics,
     ApiKey.DELETE_TOPICS: topics.handle_delete_topics,
     ApiKey.DELETE_RECORDS: delete_records.handle_delete_records,
@@ -84,6 +94,8 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignments.handle_list_partition_reassignments,
     ApiKey.DESCRIBE_QUORUM: quorum.handle_describe_quorum,
     ApiKey.UPDATE_FEATURES: features.handle_update_features,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: client_quotas.handle_describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: client_quotas.handle_alter_client_quotas,
     ApiKey.UNREGISTER_BROKER: cluster.handle_unregister_broker,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
     ApiKey.DESCRIBE_PRODUCERS: producers.handle_describe_producers,
@@ -103,6 +115,9 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.DELETE_GROUPS: groups.handle_delete_groups,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: groups.handle_consumer_group_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: groups.handle_consumer_group_describe,
+    ApiKey.DESCRIBE_ACLS: acls.handle_describe_acls,
+    ApiKey.CREATE_ACLS: acls.handle_create_acls,
+    ApiKey.DELETE_ACLS: acls.handle_delete_acls,
 }
 assert HANDLERS.keys() == SUPPORTED.keys(), "every advertised API needs a handler, and no other has one"
 
@@ -118,12 +133,18 @@ class Dispatcher:
     def __init__(self, services: BrokerServices, gate: Gate | None = None) -> None:
         self._services = services
         self._gate = gate
+        self._handlers = HANDLERS if services.authorization is None else guarded(HANDLERS)
         self._times = services.request_times
         self._clock_s = services.loop.time
+        self._quotas = services.quotas
 
     def __call__(self, context: RequestContext) -> Answer:
         """Runs the handler of one request. Raises CloseConnectionError for what cannot be answered."""
-        header = context.header
+        header, session = context.header, context.session
+        if session.authentication is not None:
+            problem = session.authentication.problem(header.api_key, session.now_s)
+            if problem is not None:
+                raise CloseConnectionError(problem)
         if not is_supported(header.api_key, header.api_version):
             if header.api_key == ApiKey.API_VERSIONS:
                 return _frame(
@@ -136,9 +157,13 @@ class Dispatcher:
             body = decode_request(header.api_key, header.api_version, context.body)
         except ProtocolError as error:
             raise malformed_request(error) from error
-        session, version = context.session, header.api_version
+        version = header.api_version
         request = Request(body, version, header.client_id, session)
         result = self._handle(body.API_KEY, request)
+        is_limiting = self._quotas.is_limiting
+        if is_limiting:
+            result = self._quotas.charged(request, len(context.body), result)
+            encoding_since_s = self._clock_s()
         times = self._times[body.API_KEY]
         answer: Answer
         if result is None:
@@ -156,6 +181,8 @@ class Dispatcher:
         times.count += 1
         times.queue.add(session.now_s - session.arrived_s)
         times.local.add(now_s - session.now_s)
+        if is_limiting:
+            self._quotas.encoded(request, now_s - encoding_since_s)
         session.now_s = now_s  # the next request of this turn begins here
         return answer
 
@@ -165,8 +192,8 @@ class Dispatcher:
             if refusal is not None:
                 return refusal
         if self._services.replicas.pending:
-            return answer_when_ready(HANDLERS[key], self._services, request)
-        return HANDLERS[key](self._services, request)
+            return answer_when_ready(self._handlers[key], self._services, request)
+        return self._handlers[key](self._services, request)
 
 
 def _framed(

@@ -7,13 +7,12 @@ fetch of it stands for many partitions: it never waits. Called by the dispatcher
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kraft.broker.purgatory.pending_replicas import WAIT_MAX_S, PendingWait
-from kraft.broker.request import Request
+from kraft.broker.request import HandlerResult, Request
 from kraft.broker.services import BrokerServices
-from kraft.network.response import Deferred
 from kraft.protocol.api import APIS, NamedPartition, ServedBy
 from kraft.protocol.fetch import FetchRequest
 from kraft.protocol.produce import ProduceRequest
@@ -21,9 +20,8 @@ from kraft.protocol.schema import Message
 from kraft.protocol.schemas.delete_records import DeleteRecordsRequest
 from partitions.topic_partition import TopicPartition
 
-HandlerResult = Message | None | Deferred[Any, Message] | Awaitable[Message | None]
 Handler = Callable[[BrokerServices, Request[Any]], HandlerResult]
-"""Answers one request: a message now or later, None where the request has no answer (acks=0)."""
+"""Answers one request."""
 
 
 def answer_when_ready(handler: Handler, services: BrokerServices, request: Request[Any]) -> HandlerResult:

@@ -1,9 +1,11 @@
-"""A decoded request as a handler gets it."""
+"""A decoded request as a handler gets it, and what a handler returns."""
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Awaitable
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from kraft.network.response import Deferred
 from kraft.network.session import Session
 from kraft.protocol.schema import Message
 
@@ -17,3 +19,7 @@ class Request(NamedTuple, Generic[Body]):
     version: int
     client_id: str | None
     session: Session
+
+
+HandlerResult = Message | None | Deferred[Any, Message] | Awaitable[Message | None]
+"""What a handler returns: a message now or later, None where the request has no answer (acks=0)."""

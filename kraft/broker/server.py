@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +16,10 @@ from typing import Any
 import structlog
 
 from fetcher.fetcher_manager import FetcherManager
+from kraft.broker.authorization import Authorization
 from kraft.broker.coordinators.coordinators import Coordinators
 from kraft.broker.dispatch import Dispatcher
+from kraft.broker.listener_security import ListenerSecurity, false_salt_secret, inter_broker_principal
 from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.membership.history_guard import HistoryGuard
 from kraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState, Registration
@@ -28,6 +29,7 @@ from kraft.broker.membership.producer_ids import ProducerIds
 from kraft.broker.membership.recently_fenced import RecentlyFenced
 from kraft.broker.membership.topic_creation import TopicCreation
 from kraft.broker.metrics import BrokerMetrics, TopicsMetrics
+from kraft.broker.peer_security import PLAIN_PEERS, peer_security
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.leader_endpoint import RemoteLeader
 from kraft.broker.replicas.offline_replicas import OfflineReplicas, offline_document
@@ -37,8 +39,14 @@ from kraft.broker.replicas.read_replicas import ReadReplicas
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
 from kraft.broker.services import BrokerServices
-from kraft.broker.settings import DescriptorBudget, cleaner_config, fetcher_settings, network_limits
-from kraft.broker.tls import controller_client_context, follower_context, server_context
+from kraft.broker.settings import (
+    DescriptorBudget,
+    broker_quotas,
+    cleaner_config,
+    fetcher_settings,
+    network_limits,
+)
+from kraft.broker.tls import controller_client_context
 from kraft.broker.vital_task import start_vital_task
 from kraft.config import Endpoint, ServerConfig
 from kraft.environment import Environment
@@ -49,12 +57,15 @@ from kraft.network.response import Answer
 from kraft.network.sender import telling_of_files
 from kraft.network.server import SocketServer
 from kraft.protocol.api import SUPPORTED
+from kraft.security.authorizer import StandardAuthorizer
+from kraft.security.sasl_servers import ScramUsers
 from partitions.log.errors import LogStorageError
 from partitions.log.node_logs.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log_manager import LogManager
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.records import Listener
 from quorum.rpc.client import ControllerChannel, RpcClient
+from quorum.rpc.sparse_log import SparseLog
 
 log = structlog.get_logger(__name__)
 
@@ -86,13 +97,17 @@ class BrokerServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self._listeners: list[SocketServer] = []
-        self._follower_tls: ssl.SSLContext | None = None
+        self._peer_security = PLAIN_PEERS
         rng, halt = environment.rng, environment.halt
         self._rpc = RpcClient(
             secret, environment.connector_factory, rng=rng, tls=controller_client_context(config)
         )
         self.controller = ControllerClient(ControllerChannel(self._rpc, config.voters, rng))
         self.metadata = MetadataCache()
+        self._users = ScramUsers(
+            lambda: self.metadata.image.scram_credentials, false_salt_secret(config, identity.cluster_id)
+        )
+        self.authorization = self._make_authorization()
         self.recently_fenced = RecentlyFenced(lambda: self.replicas.monotonic_ms())
         self.metrics = BrokerMetrics(TopicsMetrics(config.get("metrics.topics.max")))
         self.request_times = {key: RequestTimes() for key in SUPPORTED}
@@ -128,6 +143,7 @@ class BrokerServer:
             windows=config.get("replication.quota.window.num"),
             window_s=config.get("replication.quota.window.size.seconds"),
         )
+        self.quotas = broker_quotas(config, self._loop)
         logs, executor = self.logs, environment.executor
         self._history = HistoryGuard(
             environment.disk, lambda: logs.usable_directories, executor, halt, logs.fail_directory
@@ -157,12 +173,32 @@ class BrokerServer:
             vital_directory=config.metadata_log_dir if config.is_controller else None,
         )
 
+    def _make_authorization(self) -> Authorization | None:
+        config = self._config
+        if not config.get("authorizer.class.name"):
+            return None
+        super_users = config.get("super.users")
+        authorizer = StandardAuthorizer(
+            super_users, allow_everyone_if_no_acl_found=config.get("allow.everyone.if.no.acl.found")
+        )
+        principal = inter_broker_principal(config)
+        if principal not in super_users:
+            log.warning(
+                f"brokers connect to each other as {principal}, and super.users does not list it: they replicate only"
+                f" while ACLs allow {principal} CLUSTER_ACTION on the cluster",
+                super_users=";".join(sorted(super_users)),
+            )
+        return Authorization(authorizer, self.metadata, self._loop.time)
+
     def _subscribe(self) -> None:
         """Who is told of metadata, in order: whoever acts on them finds the cache up to date."""
         self.loader.add_publisher(self._history)
         self.loader.add_publisher(self.metadata)
+        if self.authorization is not None:
+            self.loader.add_publisher(self.authorization.authorizer)
         self.loader.add_publisher(self.recently_fenced)
         self.loader.add_publisher(self.throttles)
+        self.loader.add_publisher(self.quotas)
         self.loader.add_publisher(self.replicas)
         self.loader.add_publisher(self.health)
         self.loader.add_publisher(self.metrics.topics)
@@ -187,7 +223,7 @@ class BrokerServer:
         Raises OSError, ConfigError (TLS files), RegistrationRefused.
         """
         config = self._config
-        self._follower_tls = follower_context(config)
+        self._peer_security = peer_security(config, self._environment.rng)
         for endpoint in config.broker_listeners:
             await self._listen(endpoint)
         self.lifecycle = lifecycle = self._make_lifecycle()
@@ -261,12 +297,16 @@ class BrokerServer:
 
     async def _listen(self, endpoint: Endpoint) -> None:
         """Opens a listener; who connects before the broker is ready is turned away, and comes again."""
+        security = ListenerSecurity(self._config, endpoint, self._users, self._environment.rng)
         listener = SocketServer(
             _not_ready,
-            limits=network_limits(self._config, self._descriptors),
-            ssl_context=server_context(self._config) if endpoint.protocol == "SSL" else None,
+            limits=network_limits(self._config, self._descriptors, endpoint.name),
+            ssl_context=security.tls(),
+            authentication_required=endpoint.has_sasl,
+            introduce=security.introduce,
             sender_factory=telling_of_files(self._environment.sender_factory, self.replicas.on_unreadable),
             name=endpoint.name,
+            quotas=self.quotas.connections,
         )
         await listener.start(endpoint.host, endpoint.port)
         self._listeners.append(listener)
@@ -327,8 +367,11 @@ class BrokerServer:
             verifier=self.coordinators.verifier,
             read_replicas=ReadReplicas(self._config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
+            quotas=self.quotas,
             request_times=self.request_times,
             loggers=self._environment.loggers,
+            refused_clients=SparseLog("authentication failed"),
+            authorization=self.authorization,
         )
 
     def _make_fetchers(self) -> FetcherManager:
@@ -348,7 +391,7 @@ class BrokerServer:
             broker_epoch=self._epoch,
             address=lambda: self.metadata.endpoint(leader_id, name),
             request_timeout_s=self._config.get("replica.socket.timeout.ms") / 1000,
-            ssl_context=self._follower_tls,
+            security=self._peer_security,
         )
 
     def _peer(self, broker_id: int, client_id: str, max_response_bytes: int) -> PeerConnection:
@@ -357,7 +400,7 @@ class BrokerServer:
             broker_id,
             lambda: self.metadata.endpoint(broker_id, name),
             client_id=client_id,
-            ssl_context=self._follower_tls,
+            security=self._peer_security,
             max_response_bytes=max_response_bytes,
         )
 

@@ -6,7 +6,10 @@ import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from kraft.broker.authorization import Authorization, Judge
+from kraft.broker.client_quotas import BrokerQuotas
 from kraft.broker.coordinators.group_coordinator import GroupCoordinator, Verifier
 from kraft.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from kraft.broker.membership.controller_client import ControllerClient
@@ -19,11 +22,13 @@ from kraft.broker.membership.topic_creation import TopicCreation
 from kraft.broker.replicas.read_replicas import ReadReplicas
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
+from kraft.broker.request import Request
 from kraft.config import ServerConfig
 from kraft.loggers import Loggers
 from kraft.network.request_times import RequestTimes
 from kraft.protocol.api import ApiKey
 from partitions.log_manager import LogManager
+from quorum.rpc.sparse_log import SparseLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,5 +54,14 @@ class BrokerServices:
     verifier: Verifier
     read_replicas: ReadReplicas
     throttles: ReplicationThrottles
+    quotas: BrokerQuotas
     request_times: Mapping[ApiKey, RequestTimes]
     loggers: Loggers
+    refused_clients: SparseLog
+    """Of clients whose authentication failed."""
+    authorization: Authorization | None = None
+    """None: everybody may do everything."""
+
+    def judge(self, request: Request[Any]) -> Judge | None:
+        """Who judges what the request names; None where there is no authorizer."""
+        return None if self.authorization is None else self.authorization.judge(request)

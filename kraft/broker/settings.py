@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
 from fetcher.settings import FetcherSettings
+from kraft.broker.client_quotas import BrokerQuotas
 from kraft.config import ServerConfig
 from kraft.config_keys import INT_MAX
 from kraft.network.limits import NetworkLimits
+from kraft.security.quotas.connection_quotas import ConnectionQuotas
+from kraft.security.quotas.rates import Windows
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES
 
@@ -67,9 +71,9 @@ def cleaner_config(config: ServerConfig) -> CleanerConfig:
     )
 
 
-def network_limits(config: ServerConfig, budget: DescriptorBudget) -> NetworkLimits:
-    """Of each listener: those of the file, and where it says nothing of connections, a share of the budget's."""
-    max_connections: int | None = config.get("max.connections")
+def network_limits(config: ServerConfig, budget: DescriptorBudget, listener: str) -> NetworkLimits:
+    """Of one listener: those of the file, and where it says nothing of connections, a share of the budget's."""
+    max_connections: int | None = config.of_listener(listener, "max.connections")
     if max_connections == INT_MAX:
         max_connections = budget.max_connections
         if max_connections is not None:
@@ -77,7 +81,24 @@ def network_limits(config: ServerConfig, budget: DescriptorBudget) -> NetworkLim
     idle_ms: int = config.get("connections.max.idle.ms")
     return NetworkLimits(
         max_request_bytes=config.get("socket.request.max.bytes"),
+        max_unauthenticated_request_bytes=config.get("sasl.server.max.receive.size"),
+        authentication_timeout_ms=config.get("connection.authentication.timeout.ms"),
         max_connections=max_connections,
         max_connections_per_ip=config.get("max.connections.per.ip"),
+        max_connections_of_ip=config.get("max.connections.per.ip.overrides"),
         connections_max_idle_ms=idle_ms if idle_ms >= 0 else None,
     )
+
+
+def broker_quotas(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> BrokerQuotas:
+    """Of clients and of their connections."""
+    windows = Windows(config.get("quota.window.num"), 1000 * config.get("quota.window.size.seconds"))
+    key = "max.connection.creation.rate"
+    rates = {endpoint.name: config.of_listener(endpoint.name, key) for endpoint in config.broker_listeners}
+    connections = ConnectionQuotas(
+        windows,
+        of_broker=config.get(key),
+        of_listeners={name: rate for name, rate in rates.items() if rate != config.get(key)},
+        protected_listener=config.inter_broker_listener_name if len(config.broker_listeners) > 1 else None,
+    )
+    return BrokerQuotas(windows, loop.time, connections)

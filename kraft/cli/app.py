@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from kraft.cli.shared.options import Json, reflowed
+from kraft.cli.shared.options import Json, reflowed, secured
 from kraft.cli.shared.output import complain, print_json, print_line
 from kraft.cli.shared.streams import ReaderGoneError
 from kraft.user_error import EXIT_DONE, UserError
@@ -39,8 +39,11 @@ COMMANDS = (
     Entry("topics", "topics.commands"),
     Entry("configs", "configs"),
     Entry("features", "features"),
+    Entry("quotas", "quotas"),
+    Entry("users", "users"),
     Entry("groups", "groups.commands"),
     Entry("transactions", "transactions.commands"),
+    Entry("acls", "acls"),
     Entry("reassign", "reassign.commands"),
     Entry("quorum", "quorum.commands"),
     Entry("metadata", "metadata.commands"),
@@ -108,7 +111,7 @@ def application(entries: Sequence[Entry] = COMMANDS) -> typer.Typer:
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=entry.name)
         else:
-            app.command(entry.name)(reflowed(found) if entry.is_reflowed else found)
+            app.command(entry.name)(reflowed(found) if entry.is_reflowed else secured(found))
     app.command()(server)
     app.command()(version)
     app.callback()(kraft)

@@ -34,6 +34,16 @@ def format_(
     ],
     config: Annotated[Path, typer.Option("--config", "-c", help="The node's server.properties.")],
     feature: Features = None,
+    add_scram: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-scram",
+            "-S",
+            metavar="MECHANISM=[name=NAME,password=@FILE]",
+            help="A user that the cluster starts with; may be repeated. Also password=TEXT, iterations=N, and"
+            " saltedpassword=BASE64 with salt=BASE64, as Kafka's tool takes them.",
+        ),
+    ] = None,
     ignore_formatted: Annotated[
         bool, typer.Option("--ignore-formatted", "-g", help="Skip formatted folders.")
     ] = False,
@@ -49,29 +59,37 @@ def format_(
 
     Environment variables go over the file, as for `kraft server`: KAFKA_LOG_DIRS is log.dirs.
 
-    A new cluster starts at the levels of features that its first active controller was formatted with: name the same
-    on every controller. Each feature that is not named starts at this software's default.
+    A new cluster starts at the levels of features, and with the users, that its first active controller was formatted
+    with: name the same on every controller. Each feature that is not named starts at this software's default.
     """
-    from kraft.storage import format_configured, read_config
+    from kraft.storage import added_users, format_configured, read_config
 
+    users = added_users(add_scram or [])
     levels = parse_features(feature or [])
     settings = read_config(config, os.environ)
     if settings.from_environment:
         console.print(f"taken from the environment: {', '.join(settings.from_environment)}", soft_wrap=True)
     formatted = format_configured(
-        cluster_id, settings, ignore_formatted=ignore_formatted, standalone=standalone, features=levels
+        cluster_id,
+        settings,
+        ignore_formatted=ignore_formatted,
+        standalone=standalone,
+        features=levels,
+        users=users,
     )
     if as_json:
         print_json({"cluster_id": cluster_id, "formatted": formatted})
     for folder in formatted:
         console.print(f"formatted {folder}", soft_wrap=True)
-    if levels and not settings.is_controller:
-        console.print(
-            "--feature has no effect here: controllers start a cluster, and this node is none", soft_wrap=True
-        )
-    elif levels and settings.metadata_log_dir not in formatted:
-        console.print(
-            f"--feature has no effect: {settings.metadata_log_dir} was formatted before; use `kraft features` on the"
-            " running cluster",
-            soft_wrap=True,
-        )
+    for option, chosen, command in (("--feature", levels, "features"), ("--add-scram", users, "users")):
+        if chosen and not settings.is_controller:
+            console.print(
+                f"{option} has no effect here: controllers start a cluster, and this node is none",
+                soft_wrap=True,
+            )
+        elif chosen and settings.metadata_log_dir not in formatted:
+            console.print(
+                f"{option} has no effect: {settings.metadata_log_dir} was formatted before; use `kraft {command}` on"
+                " the running cluster",
+                soft_wrap=True,
+            )

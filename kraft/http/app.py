@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from kraft.http.front_page import HEADERS, front_page
+from kraft.http.hosts import AllowedHosts
 from kraft.http.metrics import NodeMetrics
 
 PAGES = {
@@ -24,6 +26,10 @@ PAGES = {
     "/api/cluster": "the cluster as this node knows it, as JSON",
 }
 """What each page is for; the front page links to them."""
+
+
+ONLY_ADDRESSES = AllowedHosts()
+"""Of a node that is known by no name but localhost."""
 
 
 class NodeView(Protocol):
@@ -39,8 +45,8 @@ class NodeView(Protocol):
         """The document of `/api/cluster`: JSON values only."""
 
 
-def make_app(view: NodeView, metrics: NodeMetrics) -> web.Application:
-    """The application of one node."""
+def make_app(view: NodeView, metrics: NodeMetrics, hosts: AllowedHosts = ONLY_ADDRESSES) -> web.Application:
+    """The application of one node, for requests that name one of its `hosts`."""
 
     async def live(request: web.Request) -> web.Response:
         return web.json_response({"live": True})
@@ -70,7 +76,7 @@ def make_app(view: NodeView, metrics: NodeMetrics) -> web.Application:
         "/metrics": scrape,
         "/api/cluster": cluster,
     }
-    app = web.Application(middlewares=[_never_cached])
+    app = web.Application(middlewares=[_never_cached, _only_for(hosts)])
     for path, handler in handlers.items():
         app.router.add_get(path, handler)
     return app
@@ -86,3 +92,19 @@ async def _never_cached(request: web.Request, handler: Any) -> web.StreamRespons
         response = web.json_response({"error": f"no such page; there are {', '.join(paths)}"}, status=404)
     response.headers["Cache-Control"] = "no-store"
     return response
+
+
+def _only_for(hosts: AllowedHosts) -> Middleware:
+    """Refuses what a foreign page makes a browser ask (`kraft.http.hosts`)."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        named = request.headers.getall("Host", [])
+        refusal = hosts.refusal(
+            request.path, ",".join(named) if named else None, request.headers.get("Origin")
+        )
+        if refusal is not None:
+            return web.json_response({"error": refusal}, status=403)
+        return await handler(request)
+
+    return check

@@ -16,6 +16,7 @@ from typing import Protocol
 from prometheus_client import PROCESS_COLLECTOR
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from kraft.broker.client_quotas import QuotasSnapshot
 from kraft.broker.metrics import BrokerMetrics, TopicMetrics
 from kraft.broker.replicas.partition_health import FollowerLag
 from kraft.http.exposition import CONTENT_TYPE, exposition
@@ -52,6 +53,7 @@ class BrokerSnapshot:
     """By follower broker, in the partitions that this broker leads."""
     throttled_rates: Mapping[str, float] = field(default_factory=dict)
     """Bytes a second of throttled replicas: as leader, as follower."""
+    quotas: QuotasSnapshot | None = None
     fetch_sessions: int = 0
     fetch_session_partitions: int = 0
     fetch_session_evictions: int = 0
@@ -201,6 +203,8 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
     )
     yield from _follower_families(broker.follower_lags)
     yield from _throttle_families(broker.throttled_rates)
+    if broker.quotas is not None:
+        yield from _quota_families(broker.quotas)
     yield from _session_families(broker)
     yield from _labelled(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
@@ -303,6 +307,36 @@ def _labelled(name: str, text: str, label: str, values: Mapping[str, int]) -> It
     for value, count in values.items():
         family.add_metric([value], count)
     yield family
+
+
+def _quota_families(quotas: QuotasSnapshot) -> Iterator[Metric]:
+    requests = CounterMetricFamily(
+        "kafka_server_quota_throttledrequests",
+        "Requests that exceeded a quota of their client.",
+        labels=["quota"],
+    )
+    times = CounterMetricFamily(
+        "kafka_server_quota_throttletimems", "How long clients were muted for that, in ms.", labels=["quota"]
+    )
+    for kind, throttled in quotas.throttled.items():
+        requests.add_metric([kind], throttled.requests)
+        times.add_metric([kind], throttled.time_ms)
+    yield requests
+    yield times
+    clients = GaugeMetricFamily(
+        "kafka_server_quota_clients", "Clients whose rates are measured by themselves.", labels=["quota"]
+    )
+    for kind, count in quotas.sensors.items():
+        clients.add_metric([kind], count)
+    yield clients
+    connections = CounterMetricFamily(
+        "kafka_server_socketserver_throttledconnections",
+        "Connections that came too soon: of an address (closed), through a listener (read later).",
+        labels=["quota"],
+    )
+    connections.add_metric(["ip"], quotas.throttled_ips)
+    connections.add_metric(["listener"], quotas.throttled_listeners)
+    yield connections
 
 
 def _session_families(broker: BrokerSnapshot) -> Iterator[Metric]:

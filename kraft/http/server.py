@@ -7,19 +7,21 @@ but the heads of GET and HEAD requests (`quorum.rpc.connection_gate`). `kraft.no
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Protocol
 
 from aiohttp import web
 
 from kraft.config import split_host_port
 from kraft.environment import Environment
-from kraft.http.app import NodeView, make_app
+from kraft.http.app import ONLY_ADDRESSES, NodeView, make_app
+from kraft.http.hosts import AllowedHosts
 from kraft.http.loop_lag import LoopLag
 from kraft.http.metrics import NodeMetrics
 from kraft.http.snapshots import NodeMetricsSource, NodeParts
 from kraft.network.server import ListenerError, bind_failure
 from quorum.rpc.bad_requests import RequestErrorLog
-from quorum.rpc.connection_gate import ConnectionGate
+from quorum.rpc.connection_gate import STRANGER_MAX_S, ConnectionGate
 from quorum.rpc.request_door import RequestLine
 
 SHUTDOWN_GRACE_S = 0.5
@@ -35,10 +37,12 @@ class ServedNode(NodeView, NodeParts, Protocol):
 class HttpServer:
     """One listener. Start and close it on the event loop that it lives on."""
 
-    def __init__(self, node: ServedNode, environment: Environment) -> None:
+    def __init__(
+        self, node: ServedNode, environment: Environment, hosts: AllowedHosts = ONLY_ADDRESSES
+    ) -> None:
         self._loop_lag = LoopLag()
         source = NodeMetricsSource(node, environment.now_ms(), self._loop_lag.times)
-        application = make_app(node, NodeMetrics(source))
+        application = make_app(node, NodeMetrics(source), hosts)
         application.on_response_prepare.append(self._on_answer)
         self._errors = RequestErrorLog("http")
         self._runner = web.AppRunner(
@@ -54,15 +58,22 @@ class HttpServer:
         self._server: asyncio.AbstractServer | None = None
         self.port = 0
 
-    async def start(self, address: str) -> None:
-        """Listens on `host:port`; port 0 chooses a free one. Raises ListenerError."""
+    async def start(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+        """Listens on `host:port`, with `tls` for https alone; port 0 chooses a free one. Raises ListenerError."""
         host, port = split_host_port(address)
         loop = asyncio.get_running_loop()
         await self._runner.setup()
         assert self._runner.server is not None
         gate = ConnectionGate(self._runner.server, loop, SERVED, self._errors.refused, IDLE_MAX_S)
         try:
-            server = await loop.create_server(gate, host or None, port)
+            server = await loop.create_server(
+                gate,
+                host or None,
+                port,
+                ssl=tls,
+                # A handshake that never begins is ended by the loop: the gate has no connection to close until then.
+                ssl_handshake_timeout=None if tls is None else STRANGER_MAX_S,
+            )
         except OSError as error:
             await self._runner.cleanup()
             raise ListenerError(error.errno, bind_failure("http.listener", host, port, error)) from error

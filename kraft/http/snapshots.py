@@ -57,6 +57,7 @@ class NodeMetricsSource:
             offline_replicas=len(broker.replicas.offline_partitions),
             follower_lags=broker.replicas.follower_lags(incomplete, followers),
             throttled_rates=broker.throttles.rates(broker.replicas.monotonic_ms()),
+            quotas=broker.quotas.snapshot(),
             offline_log_directories=len(broker.logs.failed_directories),
             refusing_log_directories=len(broker.replicas.refusals.directories),
             uncleanable_partitions=len(broker.logs.cleaner.uncleanable),

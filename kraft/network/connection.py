@@ -36,6 +36,10 @@ MUTE_MAX_S = 60.0
 FrameHandler = Callable[[memoryview, "Connection"], Answer]
 
 
+Introduce = Callable[[Session, asyncio.Transport], None]
+"""Tells a new connection's session who is there, or how to find out. May raise CloseConnectionError."""
+
+
 class CloseConnectionError(Exception):
     """Raised by a handler when the connection cannot go on; its text becomes the log line."""
 
@@ -61,6 +65,7 @@ class ConnectionOwner(Protocol):
     sender_factory: SenderFactory
     handler: FrameHandler
     authentication_required: bool
+    introduce: Introduce | None
 
     def admit(self, connection: Connection) -> str | None:
         """Registers a new connection, or says why it is refused."""
@@ -72,12 +77,15 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one accepted connection.
 
-    For handlers: `session` is what belongs to the connection; `authenticated` lifts the limit on the size of a frame.
+    For handlers: `session` is what belongs to the connection. Where clients have to say who they are, what comes before
+    that is bounded in sum and in time (`mark_authenticated` lifts both).
     """
 
     def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         limits = owner.limits
-        self.session = Session(owner.name, mute=self.mute_until)
+        self.session = Session(
+            owner.name, mute=self.mute_until, finish=self.finish, recognize=self.mark_authenticated
+        )
         self.state = _OPEN
         self._owner = owner
         self._loop = loop
@@ -107,16 +115,21 @@ class Connection(asyncio.BufferedProtocol):
         # Activity, counted on the hot path and dated by `check_idle`.
         self._events = 0
         self._activity_seen = 0
-        self._active_at_s = loop.time()
+        self._active_at_s = self._accepted_at_s = loop.time()
+        self._unauthenticated_left: int | None = (
+            self._frames.max_frame_bytes if owner.authentication_required else None
+        )
+        """Bytes that the peer may still send before it has said who it is; None: it has, or need not."""
 
     # -- for handlers ---------------------------------------------------------------------------
 
     @property
     def authenticated(self) -> bool:
-        return self._frames.max_frame_bytes == self._owner.limits.max_request_bytes
+        return self._unauthenticated_left is None
 
     def mark_authenticated(self) -> None:
         """The peer is known now: frames up to `max_request_bytes` are accepted from here on."""
+        self._unauthenticated_left = None
         self._frames.max_frame_bytes = self._owner.limits.max_request_bytes
 
     def mute_until(self, at_s: float) -> None:
@@ -139,6 +152,12 @@ class Connection(asyncio.BufferedProtocol):
         if self.state < _CLOSING:
             logger.info("%s: closing connection from %s: %s", self._owner.name, self._peer_text(), reason)
             self._shut()
+
+    def finish(self) -> None:
+        """Takes no more requests, and closes once what is owed, the present request's answer too, was sent."""
+        if self.state is _OPEN:
+            self.state = _DRAINING
+            self._pause_reading()
 
     # -- for the server -------------------------------------------------------------------------
 
@@ -171,6 +190,15 @@ class Connection(asyncio.BufferedProtocol):
                 "%s: closing connection from %s: idle for %d s", self._owner.name, self._peer_text(), idle_s
             )
             self.abort()
+        elif self._unauthenticated_left is not None and now_s - self._accepted_at_s >= (
+            self._owner.limits.authentication_timeout_ms / 1000
+        ):
+            logger.info(
+                "%s: closing connection from %s: it did not say who it is",
+                self._owner.name,
+                self._peer_text(),
+            )
+            self.abort()
         elif idle_s > closing_grace_s:
             self._frames.release_idle_memory()
 
@@ -183,6 +211,11 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(peer, tuple):
             self.session.peer = (peer[0], peer[1])
         refusal = self._owner.admit(self)
+        if refusal is None and self._owner.introduce is not None:
+            try:
+                self._owner.introduce(self.session, transport)
+            except CloseConnectionError as error:
+                refusal = printable(str(error))
         if refusal is not None:
             logger.warning(
                 "%s: refusing connection from %s: %s", self._owner.name, self._peer_text(), refusal
@@ -197,6 +230,8 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = Outbox(
             transport, self._owner.sender_factory, self._on_sent, self._on_send_failed, self._loop.time
         )
+        if self._muted is not None:
+            self._loop.call_soon(self._pause_again)
 
     def buffer_updated(self, nbytes: int) -> None:
         self._frames.advance(nbytes)
@@ -278,7 +313,9 @@ class Connection(asyncio.BufferedProtocol):
             self._close_if_drained()
 
     def _handle(self, frame: memoryview, outbox: Outbox) -> bool:
-        """Runs the handler on one frame; False when that closed the connection, or muted it."""
+        """Runs the handler on one frame; False when that ended the connection's requests, or muted it."""
+        if self._unauthenticated_left is not None and not self._take_from_stranger(len(frame)):
+            return False
         try:
             answer = self._handler(frame, self)
         except Exception as error:  # noqa: BLE001 - closes the connection, whatever it is
@@ -296,7 +333,17 @@ class Connection(asyncio.BufferedProtocol):
                 answer = Deferred(asyncio.ensure_future(answer, loop=self._loop), as_it_is)
             self._owed.append(answer)
             answer.future.add_done_callback(self._on_answer)
-        return self.state < _CLOSING and self._muted is None
+        return self.state is _OPEN and self._muted is None
+
+    def _take_from_stranger(self, frame_bytes: int) -> bool:
+        """Counts what somebody sends before it is known who it is; False: that was too much."""
+        assert self._unauthenticated_left is not None
+        self._unauthenticated_left -= frame_bytes
+        if self._unauthenticated_left < 0:
+            self._reject("it sent too much before it said who it is")
+            return False
+        self._frames.max_frame_bytes = max(self._unauthenticated_left, self._frames.min_frame_bytes)
+        return True
 
     def _schedule_turn(self) -> None:
         if not self._turn_scheduled:
@@ -386,6 +433,11 @@ class Connection(asyncio.BufferedProtocol):
             self._read_paused = True
             if self._transport is not None and not self._eof:
                 self._transport.pause_reading()
+
+    def _pause_again(self) -> None:
+        """For a connection that is muted as it is made: uvloop begins to read when `connection_made` returns."""
+        if self._read_paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
         self._read_paused = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 KAFKA_MIN_REQUEST_BYTES = 8
 """api key, api version and correlation id: no request header is shorter."""
@@ -22,7 +23,11 @@ class NetworkLimits:
     min_request_bytes: int = KAFKA_MIN_REQUEST_BYTES
     max_connections: int | None = None
     max_connections_per_ip: int | None = None
+    max_connections_of_ip: Mapping[str, int] = field(default_factory=dict)
+    """The same for addresses that differ."""
     connections_max_idle_ms: int | None = 10 * 60 * 1000
     max_unanswered_requests: int = 64
+    authentication_timeout_ms: int = 30_000
+    """How long a connection may take to say who it is, where it has to."""
     closing_grace_ms: int = 10_000
     """How long a connection that was told to close may take to get its last bytes out."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import ssl
 
-from kraft.network.connection import Connection, FrameHandler
+from kraft.network.connection import Connection, FrameHandler, Introduce
 from kraft.network.limits import NetworkLimits
 from kraft.network.response import Response
 from kraft.network.sender import SenderFactory, transport_sender
+from kraft.security.quotas.connection_quotas import ConnectionQuotas, canonical_ip
 
 _MIN_SWEEP_S = 0.05
 _MAX_SWEEP_S = 10.0
@@ -32,8 +34,9 @@ class ListenerError(OSError):
 class SocketServer:
     """Serves `handler` on one listener.
 
-    `name` stands in front of log lines. With `authentication_required`, frames are limited to
-    `limits.max_unauthenticated_request_bytes` until a handler calls `Connection.mark_authenticated`.
+    `name` stands in front of log lines. With `authentication_required`, what a connection sends is limited to
+    `limits.max_unauthenticated_request_bytes` in sum, and to `limits.authentication_timeout_ms`, until a handler calls
+    `Session.recognize`. `introduce` is told of each connection before its first request.
     """
 
     def __init__(
@@ -44,13 +47,17 @@ class SocketServer:
         ssl_context: ssl.SSLContext | None = None,
         sender_factory: SenderFactory = transport_sender,
         authentication_required: bool = False,
+        introduce: Introduce | None = None,
         name: str = "listener",
+        quotas: ConnectionQuotas | None = None,
     ) -> None:
         self.handler = handler
         self.limits = limits or NetworkLimits()
         self.sender_factory = sender_factory
         self.authentication_required = authentication_required
+        self.introduce = introduce
         self.name = name
+        self._quotas = quotas
         self._ssl_context = ssl_context
         self._server: asyncio.Server | None = None
         self._closing = False
@@ -120,22 +127,39 @@ class SocketServer:
         """Registers a new connection, or says why it is refused."""
         limits = self.limits
         host = connection.session.peer[0]
+        of_ip = limits.max_connections_per_ip
+        if limits.max_connections_of_ip:
+            of_ip = limits.max_connections_of_ip.get(canonical_ip(host), of_ip)
         refusal = None
         if self._closing:
             refusal = "the server is shutting down"
         elif limits.max_connections is not None and len(self._connections) >= limits.max_connections:
             refusal = f"max.connections={limits.max_connections} are open"
-        elif limits.max_connections_per_ip is not None and (
-            self._per_ip.get(host, 0) >= limits.max_connections_per_ip
-        ):
-            refusal = f"max.connections.per.ip={limits.max_connections_per_ip} are open from there"
+        elif of_ip is not None and self._per_ip.get(host, 0) >= of_ip:
+            refusal = f"max.connections.per.ip={of_ip} are open from there"
         if refusal is not None:
             self.refused_count += 1
             return refusal
         self.accepted_count += 1
         self._connections[id(connection)] = connection
         self._per_ip[host] = self._per_ip.get(host, 0) + 1
+        if self._quotas is not None and self._quotas.is_limiting:
+            self._slow_down(connection, host, self._quotas)
         return None
+
+    def _slow_down(self, connection: Connection, host: str, quotas: ConnectionQuotas) -> None:
+        """Has a connection that came too soon wait, and closed then if it is not taken."""
+        loop = asyncio.get_running_loop()
+        is_taken, delay_ms = quotas.admit(self.name, host, loop.time() * 1000)
+        if not delay_ms:
+            return
+        at_s = loop.time() + delay_ms / 1000
+        connection.mute_until(at_s if is_taken else math.inf)
+        if not is_taken:
+            self.refused_count += 1
+            loop.call_at(
+                at_s, connection.close, "its address opens connections faster than its quota lets it"
+            )
 
     def forget(self, connection: Connection, unfinished: list[asyncio.Task[Response | None]]) -> None:
         """The connection is gone; keeps its cancelled tasks until they have ended."""
@@ -165,6 +189,8 @@ class SocketServer:
     def _schedule_sweep(self) -> None:
         limits = self.limits
         shortest_ms = min(limits.connections_max_idle_ms or limits.closing_grace_ms, limits.closing_grace_ms)
+        if self.authentication_required:
+            shortest_ms = min(shortest_ms, limits.authentication_timeout_ms)
         delay_s = min(max(shortest_ms / 4000, _MIN_SWEEP_S), _MAX_SWEEP_S)
         self._sweep = asyncio.get_running_loop().call_later(delay_s, self._sweep_idle)
 

@@ -1,11 +1,11 @@
 """The facts of each API that a broker serves, one row each: the table that all others are keyed by.
 
-`SUPPORTED` is what ApiVersions answers. The codec finds an API's message classes through `SPOKEN`, requests wait for
+`SUPPORTED` is what ApiVersions answers. The codec finds an API's message classes through `APIS`, requests wait for
 the partitions that its row says they name, and the tables of handlers and of forwarded requests
 (`kraft.broker.dispatch`, `kraft.broker.handlers.forwarding`) are checked against it at import. A row's permissions are
-what Kafka's broker and controller ask their authorizer; there is none here yet. A range is widened here, and nowhere
-else, when the new version is served in full. Every other key of the protocol has a name so that logs can say what a
-client asked for.
+what Kafka's broker and controller ask their authorizer, and what `kraft.broker.authorization` asks this one's. A range
+is widened here, and nowhere else, when the new version is served in full. Every other key of the protocol has a name
+so that logs can say what a client asked for.
 """
 
 from __future__ import annotations
@@ -121,17 +121,20 @@ class ServedBy(Enum):
 
 
 class ResourceType(IntEnum):
-    """What an ACL is about, by Kafka's codes; those alone that an API here asks about."""
+    """What an ACL is about, by Kafka's codes. No API here asks about delegation tokens and users."""
 
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
 
 
 class AclOperation(IntEnum):
-    """What an ACL allows, by Kafka's codes."""
+    """What an ACL allows, by Kafka's codes. ALL stands for each of the others, and nobody asks for it."""
 
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -142,6 +145,9 @@ class AclOperation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
 class Right(NamedTuple):
@@ -400,6 +406,17 @@ _ROWS = (
         _filter(_cluster(_Op.DESCRIBE), when=_asks_what_is_allowed),
     ),
     _api(ApiKey.API_VERSIONS, (0, 4), 3, "schemas.api_versions", _BROKER),
+    # Version 0 would mean tokens without a request around them.
+    _api(ApiKey.SASL_HANDSHAKE, (1, 1), 2, "schemas.sasl", _BROKER),
+    _api(ApiKey.SASL_AUTHENTICATE, (0, 2), 2, "schemas.sasl", _BROKER),
+    _api(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), 0, "schemas.scram_credentials", _BROKER,
+        _refuse(_cluster(_Op.DESCRIBE)),
+    ),
+    _api(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), 0, "schemas.scram_credentials", _CONTROLLER,
+        _refuse(_cluster(_Op.ALTER)),
+    ),
     _api(
         ApiKey.CREATE_TOPICS, (2, 7), 5, "schemas.topics", _CONTROLLER,
         _refuse(_cluster(_Op.CREATE), _topic(_Op.CREATE)),
@@ -502,6 +519,14 @@ _ROWS = (
         _refuse(_cluster(_Op.ALTER)),
     ),
     _api(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), 1, "schemas.client_quotas", _BROKER,
+        _refuse(_cluster(_Op.DESCRIBE_CONFIGS)),
+    ),
+    _api(
+        ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), 1, "schemas.client_quotas", _CONTROLLER,
+        _refuse(_cluster(_Op.ALTER_CONFIGS)),
+    ),
+    _api(
         ApiKey.UNREGISTER_BROKER, (0, 0), 0, "schemas.cluster", _CONTROLLER,
         _refuse(_cluster(_Op.ALTER)),
     ),
@@ -567,25 +592,15 @@ _ROWS = (
     _api(
         ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0, "schemas.consumer_groups", _BROKER,
         _refuse(_group(_Op.DESCRIBE)),
+        _filter(_topic(_Op.DESCRIBE)),  # a group that has one topic which its reader may not see is not told
     ),
+    _api(ApiKey.DESCRIBE_ACLS, (1, 3), 2, "schemas.acls", _BROKER, _refuse(_cluster(_Op.DESCRIBE))),
+    _api(ApiKey.CREATE_ACLS, (1, 3), 2, "schemas.acls", _CONTROLLER, _refuse(_cluster(_Op.ALTER))),
+    _api(ApiKey.DELETE_ACLS, (1, 3), 2, "schemas.acls", _CONTROLLER, _refuse(_cluster(_Op.ALTER))),
 )  # fmt: skip
 
 APIS: Mapping[ApiKey, Api] = MappingProxyType({api.key: api for api in _ROWS})
 assert len(APIS) == len(_ROWS), "an API has one row"
-
-_CLIENTS_ROWS = (
-    _api(
-        ApiKey.SASL_HANDSHAKE, (1, 1), 2, "schemas.sasl", _BROKER
-    ),  # 0 would mean tokens without a frame after it
-    _api(ApiKey.SASL_AUTHENTICATE, (0, 2), 2, "schemas.sasl", _BROKER),
-)
-
-OF_CLIENTS: Mapping[ApiKey, Api] = MappingProxyType({api.key: api for api in _CLIENTS_ROWS})
-"""What the clients here ask of other brokers and no broker here serves: it has messages, and is not advertised."""
-assert not OF_CLIENTS.keys() & APIS.keys(), "what is served has its row above"
-
-SPOKEN: Mapping[ApiKey, Api] = MappingProxyType({**APIS, **OF_CLIENTS})
-"""All that has message classes."""
 
 SUPPORTED: Mapping[ApiKey, range] = MappingProxyType({key: api.versions for key, api in APIS.items()})
 
@@ -597,8 +612,8 @@ def is_supported(api_key: int, api_version: int) -> bool:
 
 
 def is_flexible(api_key: ApiKey, api_version: int) -> bool:
-    """Whether this version uses compact lengths and tagged fields. The API must be one of `SPOKEN`."""
-    return api_version >= SPOKEN[api_key].flexible_from
+    """Whether this version uses compact lengths and tagged fields. The API must be one of `APIS`."""
+    return api_version >= APIS[api_key].flexible_from
 
 
 def api_name(api_key: int) -> str:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from kraft.protocol.api import APIS, SPOKEN, ApiKey
+from kraft.protocol.api import APIS, ApiKey
 from kraft.protocol.errors import ProtocolError, UnsupportedVersion
 from kraft.protocol.primitives import (
     MALFORMED,
@@ -28,7 +28,7 @@ _SERVED: dict[int, tuple[ApiKey, int]] = {int(key): (key, api.flexible_from) for
 """The facts about an API that headers need: its key, and its first flexible version."""
 _NEVER = 32768
 _TAGGED_RESPONSES_FROM: dict[int, int] = {
-    key: _NEVER if key == ApiKey.API_VERSIONS else api.flexible_from for key, api in SPOKEN.items()
+    key: _NEVER if key == ApiKey.API_VERSIONS else api.flexible_from for key, api in APIS.items()
 }
 """The first version whose response header ends with tagged fields."""
 _REQUEST_START = Struct(">hhi")
@@ -100,7 +100,7 @@ def _around_correlation_id(api_key: ApiKey, api_version: int, client_id: str | N
     """The parts of the header that stay the same in a client's requests of one API and version."""
     name = b"" if client_id is None else client_id.encode()
     behind = _CLIENT_ID_LENGTH.pack(-1 if client_id is None else len(name)) + name
-    if api_version >= SPOKEN[api_key].flexible_from:
+    if api_version >= APIS[api_key].flexible_from:
         behind += b"\0"
     return _API_KEY_AND_VERSION.pack(api_key, api_version), behind
 

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import cast
 
-from kraft.protocol.api import SPOKEN, ApiKey, is_flexible
+from kraft.protocol.api import APIS, ApiKey, is_flexible
 from kraft.protocol.errors import UnsupportedVersion
 from kraft.protocol.headers import FRAME_LENGTH_BYTES, encode_response_start, request_header_parts
 from kraft.protocol.primitives import COPY_BELOW_BYTES, Buffer, Codec, Encoded
@@ -20,18 +20,18 @@ from kraft.protocol.schema import Message
 
 @cache
 def request_class(api_key: ApiKey) -> type[Message]:
-    """The class of an API's requests. The API must be one of `SPOKEN`."""
+    """The class of an API's requests. The API must be one of `APIS`."""
     return _class(api_key, "Request")
 
 
 @cache
 def response_class(api_key: ApiKey) -> type[Message]:
-    """The class of an API's responses. The API must be one of `SPOKEN`."""
+    """The class of an API's responses. The API must be one of `APIS`."""
     return _class(api_key, "Response")
 
 
 def _class(api_key: ApiKey, suffix: str) -> type[Message]:
-    api = SPOKEN[api_key]
+    api = APIS[api_key]
     module = import_module(f"kraft.protocol.{api.module}")
     return cast("type[Message]", getattr(module, api.stem + suffix))
 
@@ -49,7 +49,7 @@ def response_codec(api_key: ApiKey, version: int) -> Codec:
 
 
 def _codec(api_key: ApiKey, version: int, find_class: Callable[[ApiKey], type[Message]]) -> Codec:
-    if api_key not in SPOKEN or version not in SPOKEN[api_key].versions:
+    if api_key not in APIS or version not in APIS[api_key].versions:
         raise UnsupportedVersion(api_key, version)
     from kraft.protocol.compiler import compile_codec  # not needed before a message is encoded or decoded
 

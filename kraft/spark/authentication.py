@@ -11,12 +11,12 @@ from typing import Any, Protocol, TypeVar
 
 from kraft.protocol import ErrorCode, Message
 from kraft.protocol.schemas.sasl import (
-    SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from kraft.security.mechanisms import Credentials, sasl_client
+from kraft.security.exchange import SaslRefusal, sasl_exchange
+from kraft.security.mechanisms import Credentials
 from kraft.security.scram import SaslError
 from kraft.spark.errors import AuthenticationError
 
@@ -37,37 +37,35 @@ def authenticate(exchange: Exchange, address: object, credentials: Credentials) 
 
     Raises AuthenticationError, and what `exchange` raises.
     """
-    mechanism = credentials.mechanism
-    offered = exchange(SaslHandshakeRequest(mechanism), SaslHandshakeResponse)
-    if offered.error_code:
-        raise _refused(address, credentials, offered)
+    steps = sasl_exchange(credentials, secrets.token_urlsafe(_NONCE_BYTES))
+    answer: Any = None
     try:
-        client = sasl_client(credentials, secrets.token_urlsafe(_NONCE_BYTES))
-        token: bytes | None = client.first()
-        while token is not None:
-            answer = exchange(SaslAuthenticateRequest(token), SaslAuthenticateResponse)
-            if answer.error_code:
-                raise _refused(address, credentials, answer)
-            token = client.respond(answer.auth_bytes)
+        while True:
+            request = steps.send(answer)
+            is_handshake = isinstance(request, SaslHandshakeRequest)
+            answer = exchange(request, SaslHandshakeResponse if is_handshake else SaslAuthenticateResponse)
+    except StopIteration as end:
+        lifetime_s: float | None = end.value
+        return lifetime_s
+    except SaslRefusal as refusal:
+        raise _refused(address, credentials, refusal) from None
     except SaslError as error:
         raise AuthenticationError(
-            f"Authentication by {mechanism} with broker {address} failed: {error}. Check that"
+            f"Authentication by {credentials.mechanism} with broker {address} failed: {error}. Check that"
             " kafka.bootstrap.servers are the right brokers, and name and password in kafka.sasl.jaas.config."
         ) from None
-    return answer.session_lifetime_ms / 1000 if answer.session_lifetime_ms > 0 else None
 
 
-def _refused(address: object, credentials: Credentials, answer: Any) -> AuthenticationError:
-    code = ErrorCode.of(answer.error_code)
+def _refused(address: object, credentials: Credentials, refusal: SaslRefusal) -> AuthenticationError:
+    code = refusal.code
     if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         advice = (
-            f"It offers {', '.join(answer.mechanisms) or 'none'}: set kafka.sasl.mechanism to one of these."
+            f"It offers {', '.join(refusal.mechanisms) or 'none'}: set kafka.sasl.mechanism to one of these."
         )
     elif code is ErrorCode.ILLEGAL_SASL_STATE:
         advice = "A listener without SASL says so: kafka.security.protocol would be PLAINTEXT or SSL there."
     else:
-        said = getattr(answer, "error_message", None) or code.message
-        advice = f"{_cut(said, credentials.password)} Check name and password in kafka.sasl.jaas.config."
+        advice = f"{_cut(refusal.message, credentials.password)} Check name and password in kafka.sasl.jaas.config."
     return AuthenticationError(
         f"Broker {address} refuses authentication by {credentials.mechanism}: {code.name}. {advice}"
     )

@@ -26,7 +26,7 @@ from kraft.protocol import (
     decode_response_header,
     encode_request_frame,
 )
-from kraft.protocol.api import SPOKEN
+from kraft.protocol.api import APIS
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraft.security.mechanisms import Credentials
 from kraft.spark.authentication import authenticate
@@ -202,7 +202,7 @@ class BlockingConnection:
         return self._exchange(request, self._version_of(request.API_KEY), answer)
 
     def _version_of(self, api_key: ApiKey) -> int:
-        ours = SPOKEN[api_key].versions
+        ours = APIS[api_key].versions
         first = max(ours[0], _FIRST_USABLE_VERSION.get(api_key, 0))
         theirs = self._versions.get(api_key)
         if theirs is None or theirs[1] < first or theirs[0] > ours[-1]:

@@ -18,7 +18,13 @@ from quorum.errors import ControllerError
 from quorum.metadata.features import new_cluster_records
 from quorum.metadata.image import BrokerImage, MetadataImage
 from quorum.metadata.record_codec import MAX_RECORDS, encode_record
-from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, FeatureLevel, Record
+from quorum.metadata.records import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    FeatureLevel,
+    Record,
+    UserScramCredential,
+)
 from quorum.rpc.messages import ControllerResponse
 
 ALL_BROKERS = ""
@@ -44,6 +50,8 @@ class ControllerConfig:
     """leader.imbalance.per.broker.percentage"""
     new_cluster_features: tuple[FeatureLevel, ...] = new_cluster_records()
     """What a cluster without metadata starts with."""
+    new_cluster_users: tuple[UserScramCredential, ...] = ()
+    """The users that it starts with."""
     max_pending_requests: int = 5000
     """Requests that may wait for commits; more are answered THROTTLING_QUOTA_EXCEEDED. Their proposals fit into
     the Raft lane's queue of 10,000."""

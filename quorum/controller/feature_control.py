@@ -22,7 +22,7 @@ from quorum.metadata.features import (
     level,
 )
 from quorum.metadata.image import MetadataImage
-from quorum.metadata.records import FeatureLevel, FeatureRange
+from quorum.metadata.records import FeatureLevel, FeatureRange, UserScramCredential
 from quorum.rpc.messages import (
     FEATURE_UPDATE_FAILED,
     SAFE_DOWNGRADE,
@@ -36,10 +36,18 @@ from quorum.rpc.messages import (
 )
 
 
-def bootstrap(image: MetadataImage, levels: tuple[FeatureLevel, ...]) -> list[Unit]:
-    """The first records of a new cluster's first controller: the levels it starts at. Nothing in any other cluster."""
-    is_new = not (image.features or image.brokers or image.topics or image.configs or image.next_producer_id)
-    return [Unit(*levels)] if is_new and levels else []
+def bootstrap(image: MetadataImage, records: tuple[FeatureLevel | UserScramCredential, ...]) -> list[Unit]:
+    """The first records of a new cluster's first controller: the levels and the users it starts with. Nothing in any
+    other cluster."""
+    is_new = not (
+        image.features
+        or image.brokers
+        or image.topics
+        or image.configs
+        or image.next_producer_id
+        or image.scram_credentials
+    )
+    return [Unit(*records)] if is_new and records else []
 
 
 def check_registration(view: ClusterView, request: RegisterBrokerRequest) -> None:

@@ -24,6 +24,7 @@ from quorum.controller.cluster_control import ClusterControl
 from quorum.controller.cluster_index import ClusterIndex
 from quorum.controller.decision import ClusterView, ControllerConfig, Unit
 from quorum.controller.leader_rebalance import LeaderRebalance
+from quorum.controller.mutation_budget import MutationQuotas
 from quorum.controller.placement import Randomness
 from quorum.controller.proposal import FIRST_SEQUENCE, MAX_PROPOSAL_RECORDS_BYTES, Proposal
 from quorum.controller.requests import Circumstances, decide
@@ -95,11 +96,14 @@ class ControllerState:
         topic_configs: TopicConfigSchema,
         rng: Randomness,
         resource_configs: ResourceConfigSchemas = NO_SCHEMAS,
+        mutation_quotas: MutationQuotas | None = None,
     ) -> None:
-        """Without `resource_configs` no configs but those of topics can be altered."""
+        """Without `resource_configs` no configs but those of topics can be altered; without `mutation_quotas` no client
+        is limited in what it changes."""
         self._config = config
         self._topic_configs = topic_configs
         self._resource_configs = resource_configs
+        self._mutation_quotas = mutation_quotas
         self._rng = rng
         self._active = False
         self._epoch = -1
@@ -169,7 +173,11 @@ class ControllerState:
         self._unresolved = set()
         self._next_sequence = next_sequence
         self._reset(image, now_ms)
-        effects, _ = self._propose(feature_control.bootstrap(image, self._config.new_cluster_features))
+        effects, _ = self._propose(
+            feature_control.bootstrap(
+                image, (*self._config.new_cluster_features, *self._config.new_cluster_users)
+            )
+        )
         return effects + self._propose(replication_control.settle(self._view()))[0]
 
     def renounce(self, reason: str) -> list[Effect]:
@@ -205,7 +213,7 @@ class ControllerState:
             )
             return [Complete(request_id, None, error)]
         try:
-            given = Circumstances(self._view(), self._cluster, self._rng, now_ms)
+            given = Circumstances(self._view(), self._cluster, self._rng, now_ms, self._mutation_quotas)
             decision = decide(request, given)
         except ControllerError as error:
             return self._wait(_Waiter(request_id, _no_response, error))

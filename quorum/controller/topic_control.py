@@ -15,6 +15,7 @@ from partitions.topic_partition import CLUSTER_METADATA_TOPIC, TOPIC_ID_BYTES, Z
 from quorum.controller.cluster_index import collision_key
 from quorum.controller.configuration_control import new_topic_configs
 from quorum.controller.decision import ClusterView, Decision, Unit, decided
+from quorum.controller.mutation_budget import UNLIMITED, MutationBudget
 from quorum.controller.placement import Randomness, UsableBroker, place
 from quorum.controller.replica_assignment import assignment_problem
 from quorum.controller.topic_names import topic_name_problem
@@ -41,7 +42,9 @@ _RESERVED_IDS = 256
 """Topic ids below this number (as an integer) are kept for the system; zero means "no id"."""
 
 
-def create_topics(view: ClusterView, request: CreateTopicsRequest, rng: Randomness) -> Decision:
+def create_topics(
+    view: ClusterView, request: CreateTopicsRequest, rng: Randomness, budget: MutationBudget = UNLIMITED
+) -> Decision:
     """Creates topics, each as one unit. Raises ControllerError POLICY_VIOLATION for far too many."""
     wanted = [
         len(topic.assignments)
@@ -64,6 +67,7 @@ def create_topics(view: ClusterView, request: CreateTopicsRequest, rng: Randomne
             _check_new_name(view, topic.name, taken)
             topic_id = _new_topic_id(view, topic_ids, rng)
             result, unit = _create(view, topic, topic_id, rng)
+            budget.take(result.partitions)
         except ControllerError as error:
             results.append(CreateTopicResult(topic.name, error.code, error.message))
             continue
@@ -74,7 +78,7 @@ def create_topics(view: ClusterView, request: CreateTopicsRequest, rng: Randomne
     if request.validate_only:
         units = []
         results = [replace(result, topic_id=ZERO_TOPIC_ID) for result in results]
-    return decided(CreateTopicsResponse(tuple(results)), *units)
+    return decided(CreateTopicsResponse(tuple(results), budget.throttle_time_ms), *units)
 
 
 def _check_total(counts: Iterable[int]) -> None:
@@ -216,7 +220,9 @@ def _new_partitions(
     return records
 
 
-def delete_topics(view: ClusterView, request: DeleteTopicsRequest) -> Decision:
+def delete_topics(
+    view: ClusterView, request: DeleteTopicsRequest, budget: MutationBudget = UNLIMITED
+) -> Decision:
     """Deletes topics by name or id, each as one unit; a topic that is named twice, by either, stays."""
     times_given = Counter(request.topics)
     ways = Counter(topic.topic_id for wanted in times_given if (topic := _topic_of(view, wanted)) is not None)
@@ -229,12 +235,13 @@ def delete_topics(view: ClusterView, request: DeleteTopicsRequest) -> Decision:
                 raise ControllerError(
                     "INVALID_REQUEST", "The provided topic name maps to an ID that was already supplied."
                 )
+            budget.take(len(topic.partitions))
         except ControllerError as error:
             results.append(DeleteTopicResult(wanted.name, wanted.topic_id, error.code, error.message))
             continue
         units.append(Unit(RemoveTopic(topic.topic_id)))
         results.append(DeleteTopicResult(topic.name, topic.topic_id))
-    return decided(DeleteTopicsResponse(tuple(results)), *units)
+    return decided(DeleteTopicsResponse(tuple(results), budget.throttle_time_ms), *units)
 
 
 def _topic_of(view: ClusterView, wanted: TopicToDelete) -> TopicImage | None:
@@ -263,7 +270,9 @@ def _to_delete(view: ClusterView, wanted: TopicToDelete, times: int) -> TopicIma
     raise ControllerError("UNKNOWN_TOPIC_ID", f"There is no topic with id {wanted.topic_id.hex()}.")
 
 
-def create_partitions(view: ClusterView, request: CreatePartitionsRequest, rng: Randomness) -> Decision:
+def create_partitions(
+    view: ClusterView, request: CreatePartitionsRequest, rng: Randomness, budget: MutationBudget = UNLIMITED
+) -> Decision:
     """Raises topics' partition counts, each as one unit. Existing partitions are not touched."""
     named = Counter(topic.name for topic in request.topics)
     present = {
@@ -278,13 +287,14 @@ def create_partitions(view: ClusterView, request: CreatePartitionsRequest, rng: 
             if named[topic.name] > 1:
                 raise ControllerError("INVALID_REQUEST", f"Topic '{topic.name}' is named more than once.")
             unit = _add_partitions(view, topic, rng)
+            budget.take(topic.count - present[topic.name])
         except ControllerError as error:
             results.append(CreatePartitionsResult(topic.name, error.code, error.message))
             continue
         if not request.validate_only:
             units.append(unit)
         results.append(CreatePartitionsResult(topic.name))
-    return decided(CreatePartitionsResponse(tuple(results)), *units)
+    return decided(CreatePartitionsResponse(tuple(results), budget.throttle_time_ms), *units)
 
 
 def _add_partitions(view: ClusterView, wanted: MorePartitions, rng: Randomness) -> Unit:

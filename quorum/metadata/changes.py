@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar
 
-from quorum.metadata.image import ConfigKey, MetadataImage, PartitionId, PartitionImage, TopicImage
+from quorum.metadata.acls import Acl
+from quorum.metadata.image import (
+    ConfigKey,
+    MetadataImage,
+    PartitionId,
+    PartitionImage,
+    ScramKey,
+    TopicImage,
+)
+from quorum.metadata.records import QuotaEntity
 
-_Key = TypeVar("_Key", int, str, ConfigKey)
+_Key = TypeVar("_Key", int, str, ConfigKey, ScramKey, QuotaEntity)
 
 
 class MetadataChanges(Protocol):
@@ -41,6 +50,15 @@ class MetadataChanges(Protocol):
     @property
     def changed_voters(self) -> tuple[int, ...]: ...
 
+    @property
+    def changed_scram_credentials(self) -> tuple[ScramKey, ...]: ...
+
+    @property
+    def changed_acls(self) -> tuple[Acl, ...]: ...
+
+    @property
+    def changed_client_quotas(self) -> tuple[QuotaEntity, ...]: ...
+
 
 class ImageDiff:
     """The changes from `base` to `image`, found by comparing them. O(size of both)."""
@@ -64,6 +82,13 @@ class ImageDiff:
         self.changed_configs: tuple[ConfigKey, ...] = _changed_keys(base.configs, image.configs)
         self.changed_features: tuple[str, ...] = _changed_keys(base.features, image.features)
         self.changed_voters: tuple[int, ...] = _changed_keys(base.voters, image.voters)
+        self.changed_scram_credentials: tuple[ScramKey, ...] = _changed_keys(
+            base.scram_credentials, image.scram_credentials
+        )
+        self.changed_acls: tuple[Acl, ...] = tuple(sorted(base.acls ^ image.acls))
+        self.changed_client_quotas: tuple[QuotaEntity, ...] = _changed_keys(
+            base.client_quotas, image.client_quotas
+        )
 
     def _partitions(
         self, base: MetadataImage, image: MetadataImage

@@ -15,35 +15,47 @@ from typing import Any
 
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.errors import (
+    AclExistsError,
     InvalidProducerIdError,
+    RecordDoesNotFitError,
     StaleBrokerEpochError,
     TopicExistsError,
+    UnknownAclError,
     UnknownBrokerError,
     UnknownPartitionError,
     UnknownTopicError,
 )
+from quorum.metadata.acls import Acl
 from quorum.metadata.image import (
     BrokerImage,
     ConfigKey,
     MetadataImage,
     PartitionId,
     PartitionImage,
+    ScramCredential,
+    ScramKey,
     TopicImage,
 )
 from quorum.metadata.records import (
     TOPIC_RESOURCE,
+    AccessControlEntry,
     BrokerChange,
+    ClientQuota,
     Config,
     FeatureLevel,
     NoOp,
     Partition,
     PartitionChange,
     ProducerIds,
+    QuotaEntity,
     Record,
     RegisterBroker,
+    RemoveAccessControlEntry,
     RemoveTopic,
+    RemoveUserScramCredential,
     Topic,
     UnregisterBroker,
+    UserScramCredential,
     VoterIdentity,
 )
 
@@ -63,6 +75,9 @@ class MetadataDelta:
         self._next_producer_id = image.next_producer_id
         self._features: dict[str, int] | None = None
         self._voters: dict[int, bytes] | None = None
+        self._scram_credentials: dict[ScramKey, ScramCredential] | None = None
+        self._acls: set[Acl] | None = None
+        self._client_quotas: dict[QuotaEntity, Mapping[str, float]] | None = None
         self._finished = False
         self._changed_brokers: dict[int, None] = {}
         self._changed_topics: dict[bytes, None] = {}
@@ -71,6 +86,9 @@ class MetadataDelta:
         self._changed_configs: dict[ConfigKey, None] = {}
         self._changed_features: dict[str, None] = {}
         self._changed_voters: dict[int, None] = {}
+        self._changed_scram_credentials: dict[ScramKey, None] = {}
+        self._changed_acls: dict[Acl, None] = {}
+        self._changed_client_quotas: dict[QuotaEntity, None] = {}
 
     # What changed ---------------------------------------------------------------------------------
 
@@ -129,6 +147,21 @@ class MetadataDelta:
         """Node ids of voters whose directory id was set, ascending."""
         return tuple(sorted(self._changed_voters))
 
+    @property
+    def changed_scram_credentials(self) -> tuple[ScramKey, ...]:
+        """Users' credentials that were set or removed, ascending."""
+        return tuple(sorted(self._changed_scram_credentials))
+
+    @property
+    def changed_acls(self) -> tuple[Acl, ...]:
+        """ACLs that were added or removed, ascending."""
+        return tuple(sorted(self._changed_acls))
+
+    @property
+    def changed_client_quotas(self) -> tuple[QuotaEntity, ...]:
+        """Entities whose quotas changed or went away, ascending."""
+        return tuple(sorted(self._changed_client_quotas))
+
     # Applying -------------------------------------------------------------------------------------
 
     def apply(self, record: Record, offset: int, epoch: int) -> None:
@@ -159,6 +192,11 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             features=base.features if self._features is None else self._features,
             voters=base.voters if self._voters is None else self._voters,
+            scram_credentials=(
+                base.scram_credentials if self._scram_credentials is None else self._scram_credentials
+            ),
+            acls=base.acls if self._acls is None else self._acls,
+            client_quotas=base.client_quotas if self._client_quotas is None else self._client_quotas,
         )
 
     # Brokers
@@ -297,7 +335,7 @@ class MetadataDelta:
             partitions = self._partitions[topic_id] = list(topic.partitions)
         return partitions
 
-    # Configs, producer ids, features, voters
+    # Configs, producer ids, features, voters, ACLs, quotas
 
     def _set_config(self, record: Config, offset: int) -> None:
         key = (record.resource_type, record.resource_name)
@@ -348,6 +386,61 @@ class MetadataDelta:
         self._voters[record.node_id] = record.directory_id
         self._changed_voters[record.node_id] = None
 
+    def _add_acl(self, record: AccessControlEntry, offset: int) -> None:
+        acls = self._own_acls()
+        if record.acl in acls:
+            raise AclExistsError(f"there is such an ACL already: {record.acl}")
+        acls.add(record.acl)
+        self._changed_acls[record.acl] = None
+
+    def _remove_acl(self, record: RemoveAccessControlEntry, offset: int) -> None:
+        acls = self._own_acls()
+        if record.acl not in acls:
+            raise UnknownAclError(f"there is no such ACL: {record.acl}")
+        acls.remove(record.acl)
+        self._changed_acls[record.acl] = None
+
+    def _own_acls(self) -> set[Acl]:
+        if self._acls is None:
+            self._acls = set(self.base.acls)
+        return self._acls
+
+    def _set_client_quota(self, record: ClientQuota, offset: int) -> None:
+        if self._client_quotas is None:
+            self._client_quotas = dict(self.base.client_quotas)
+        values = dict(self._client_quotas.get(record.entity, {}))
+        if record.value is None:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if values:
+            self._client_quotas[record.entity] = values
+        else:
+            self._client_quotas.pop(record.entity, None)
+        self._changed_client_quotas[record.entity] = None
+
+    # Users
+
+    def _set_scram_credential(self, record: UserScramCredential, offset: int) -> None:
+        key = (record.name, record.mechanism)
+        self._own_scram_credentials()[key] = ScramCredential(
+            record.salt, record.stored_key, record.server_key, record.iterations
+        )
+        self._changed_scram_credentials[key] = None
+
+    def _remove_scram_credential(self, record: RemoveUserScramCredential, offset: int) -> None:
+        key = (record.name, record.mechanism)
+        if self._own_scram_credentials().pop(key, None) is None:
+            raise RecordDoesNotFitError(
+                f"user {record.name!r} has no credential of mechanism {record.mechanism}"
+            )
+        self._changed_scram_credentials[key] = None
+
+    def _own_scram_credentials(self) -> dict[ScramKey, ScramCredential]:
+        if self._scram_credentials is None:
+            self._scram_credentials = dict(self.base.scram_credentials)
+        return self._scram_credentials
+
     def _no_op(self, record: NoOp, offset: int) -> None:
         pass
 
@@ -388,4 +481,9 @@ _APPLY: Mapping[type[Any], Callable[[MetadataDelta, Any, int], None]] = {
     NoOp: MetadataDelta._no_op,
     FeatureLevel: MetadataDelta._set_feature_level,
     VoterIdentity: MetadataDelta._set_voter_identity,
+    UserScramCredential: MetadataDelta._set_scram_credential,
+    RemoveUserScramCredential: MetadataDelta._remove_scram_credential,
+    AccessControlEntry: MetadataDelta._add_acl,
+    RemoveAccessControlEntry: MetadataDelta._remove_acl,
+    ClientQuota: MetadataDelta._set_client_quota,
 }

@@ -11,6 +11,7 @@ image satisfies the partition invariants of `PartitionImage`. See KIP-631 and KI
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice, repeat
@@ -20,20 +21,27 @@ import msgpack
 
 from quorum.errors import InvalidPartitionStateError, MalformedError, MalformedImageError
 from quorum.metadata import wire
+from quorum.metadata.acls import Acl, acl
 from quorum.metadata.image_parts import (
     BrokerImage,
     ConfigKey,
     PartitionId,
     PartitionImage,
+    ScramCredential,
+    ScramKey,
     TopicImage,
     broker_row,
     partition_row,
     read_broker,
+    read_client_quotas,
     read_configs,
     read_partition,
+    read_scram,
     read_topic_id,
     read_topic_name,
+    scram_row,
 )
+from quorum.metadata.records import QuotaEntity
 from quorum.steps import ROWS_PER_STEP, Steps, finished
 
 __all__ = [
@@ -43,16 +51,18 @@ __all__ = [
     "MetadataImage",
     "PartitionId",
     "PartitionImage",
+    "ScramCredential",
+    "ScramKey",
     "TopicImage",
 ]
 
-SortKey = TypeVar("SortKey", bytes, ConfigKey)
+SortKey = TypeVar("SortKey", bytes, ConfigKey, ScramKey, Acl, QuotaEntity)
 K = TypeVar("K")
 V = TypeVar("V")
 
-IMAGE_VERSION = 3
-"""Version 3 has the epochs of unclean elections, version 2 offline replicas, version 1 features, voters'
-identities, ELRs and reassignments; older versions are read without them."""
+IMAGE_VERSION = 4
+"""Version 4 has credentials, ACLs and quotas, version 3 the epochs of unclean elections, version 2 offline replicas,
+version 1 features, voters' identities, ELRs and reassignments; older versions are read without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +70,8 @@ class MetadataImage:
     """The cluster's metadata after the record at `offset` (-1 = none yet), written in Raft term `epoch`.
 
     `features` are the finalized levels by name; a missing feature is at level 0. `voters` are the voters' directory
-    ids by node id. Images share the mappings, which are never written to.
+    ids by node id, `client_quotas` the values of each entity by key. Images share the mappings, which are never
+    written to.
     """
 
     offset: int = -1
@@ -72,6 +83,9 @@ class MetadataImage:
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
     voters: Mapping[int, bytes] = field(default_factory=dict)
+    scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
+    acls: AbstractSet[Acl] = frozenset()
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of that name, or None."""
@@ -98,7 +112,7 @@ class MetadataImage:
         return finished(self.encode_steps())
 
     def encode_steps(self, rows_per_step: int = ROWS_PER_STEP) -> Steps[bytes]:
-        """The canonical bytes, in steps of so many rows: a broker, topic, partition or config resource each."""
+        """The canonical bytes, in steps of so many rows: a broker, topic, partition, config resource or entity each."""
         packer = msgpack.Packer(use_bin_type=True, autoreset=False)
         pieces: list[bytes] = []
         for number, _ in enumerate(self._pack_rows(packer), 1):
@@ -135,6 +149,18 @@ class MetadataImage:
             yield
         packer.pack(sorted(self.features.items()))
         packer.pack(sorted(self.voters.items()))
+        packer.pack_array_header(len(self.scram_credentials))
+        for user in (yield from _in_order(self.scram_credentials)):
+            packer.pack((*user, *scram_row(self.scram_credentials[user])))
+            yield
+        packer.pack_array_header(len(self.acls))
+        for entry in (yield from _in_order(self.acls)):
+            packer.pack(entry)
+            yield
+        packer.pack_array_header(len(self.client_quotas))
+        for entity in (yield from _in_order(self.client_quotas)):
+            packer.pack((entity, sorted(self.client_quotas[entity].items())))
+            yield
 
     @staticmethod
     def decode(data: bytes | bytearray | memoryview) -> MetadataImage:
@@ -170,8 +196,9 @@ def _in_order(keys: Iterable[SortKey]) -> Generator[None, None, Iterator[SortKey
 
 
 _RUN_KEYS = 1000
-_SECTIONS = (7, 9, 9, 9)
+_SECTIONS = (7, 9, 9, 9, 12)
 """How many values an image has, by version."""
+_FIRST_WITH_USERS_AND_ACLS = 4
 
 _offset_or_none = wire.integer(-1, wire.INT64_MAX)
 _feature_levels = wire.tuple_of(wire.fixed_tuple((wire.text(255), wire.integer(1, wire.INT16_MAX))))
@@ -190,6 +217,9 @@ class _Decoder:
         self._configs: dict[ConfigKey, Mapping[str, str]] = {}
         self._features: dict[str, int] = {}
         self._voters: dict[int, bytes] = {}
+        self._scram_credentials: dict[ScramKey, ScramCredential] = {}
+        self._acls: set[Acl] = set()
+        self._client_quotas: dict[QuotaEntity, Mapping[str, float]] = {}
 
     def read_rows(self) -> Iterator[None]:
         """Reads everything; one row between two yields. Raises MalformedError, InvalidPartitionStateError."""
@@ -219,6 +249,18 @@ class _Decoder:
                 _add(self._features, name, level)
             for voter, directory_id in _voter_identities(reader.value()):
                 _add(self._voters, voter, directory_id)
+        if version >= _FIRST_WITH_USERS_AND_ACLS:
+            for _ in range(reader.array_header("the list of SCRAM credentials")):
+                _add(self._scram_credentials, *read_scram(reader.value()))
+                yield
+            for number in range(1, reader.array_header("the list of ACLs") + 1):
+                self._acls.add(acl(reader.value()))
+                if len(self._acls) < number:
+                    raise MalformedError("an ACL is listed twice")
+                yield
+            for _ in range(reader.array_header("the list of client quotas")):
+                _add(self._client_quotas, *read_client_quotas(reader.value()))
+                yield
         reader.end()
 
     def _read_topics(self, version: int) -> Iterator[None]:
@@ -247,10 +289,15 @@ class _Decoder:
             next_producer_id=next_producer_id,
             features=self._features,
             voters=self._voters,
+            scram_credentials=self._scram_credentials,
+            acls=self._acls,
+            client_quotas=self._client_quotas,
         )
 
 
 def _add(section: dict[K, V], key: K, value: V) -> None:
     if key in section:
-        raise MalformedError("a broker, topic, config resource, feature or voter is listed twice")
+        raise MalformedError(
+            "a broker, topic, config resource, feature, voter, user or quota is listed twice"
+        )
     section[key] = value

@@ -7,9 +7,9 @@ violation is a MalformedError or an InvalidPartitionStateError.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Annotated
+from typing import Annotated, get_args
 
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.errors import InvalidPartitionStateError, MalformedError
@@ -23,11 +23,15 @@ from quorum.metadata.records import (
     BrokerIds,
     Epoch,
     FeatureRange,
+    Iterations,
     LeaderId,
     Listeners,
+    QuotaEntity,
     RecoveryState,
+    ScramMechanism,
     ShortText,
     Uuid,
+    quota_entity,
 )
 from quorum.metadata.typed_fields import field_checks
 
@@ -35,6 +39,8 @@ PartitionId = tuple[bytes, int]
 """A topic's id and a partition's number."""
 ConfigKey = tuple[str, str]
 """Resource type ("topic", "broker") and resource name."""
+ScramKey = tuple[str, int]
+"""A user's name, and the code of a SCRAM mechanism."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +147,33 @@ class TopicImage:
     partitions: tuple[PartitionImage, ...]
 
 
-BROKER_FIELDS = (8, 9, 9, 9)
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What one user's password by one SCRAM mechanism is proved with (KIP-554)."""
+
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: Iterations
+
+
+BROKER_FIELDS = (8, 9, 9, 9, 9)
 """How many of a broker's fields its row has, by image version."""
-PARTITION_FIELDS = (6, 10, 11, 12)
+PARTITION_FIELDS = (6, 10, 11, 12, 12)
 """How many of a partition's fields its row has, by image version."""
 
 
 broker_row = attrgetter(*field_checks(BrokerImage))
 partition_row = attrgetter(*field_checks(PartitionImage))
+scram_row = attrgetter(*field_checks(ScramCredential))
 _BROKER_CHECKS = tuple(field_checks(BrokerImage).values())
 _PARTITION_CHECKS = tuple(field_checks(PartitionImage).values())
+_SCRAM_CHECKS = tuple(field_checks(ScramCredential).values())
 
 _short_text = wire.text(255)
 _topic_name = wire.text(249)
 _config_value = wire.text()
+_scram_mechanism = get_args(ScramMechanism)[1]
 _rows = wire.tuple_of(lambda row: row)
 
 
@@ -200,3 +219,22 @@ def read_configs(row: object) -> tuple[ConfigKey, dict[str, str]]:
     if not values:
         raise MalformedError("a config resource without configs is not listed")
     return (_short_text(resource_type), _short_text(resource_name)), values
+
+
+def read_scram(row: object) -> tuple[ScramKey, ScramCredential]:
+    """A user's credential by one mechanism."""
+    name, mechanism, *values = wire.array(row, 2 + len(_SCRAM_CHECKS), "a SCRAM credential")
+    credential = ScramCredential(*(check(value) for check, value in zip(_SCRAM_CHECKS, values, strict=True)))
+    return (_short_text(name), _scram_mechanism(mechanism)), credential
+
+
+_quota_values = wire.tuple_of(wire.fixed_tuple((_short_text, wire.number)))
+
+
+def read_client_quotas(row: object) -> tuple[QuotaEntity, dict[str, float]]:
+    """An entity and its quotas, at least one."""
+    entity, pairs = wire.array(row, 2, "an entity with quotas")
+    values = dict(_quota_values(pairs))
+    if not values:
+        raise MalformedError("an entity without quotas is not listed")
+    return quota_entity(entity), values

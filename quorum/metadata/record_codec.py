@@ -17,7 +17,9 @@ import msgpack
 from quorum.errors import MalformedError, MalformedRecordError
 from quorum.metadata import wire
 from quorum.metadata.records import (
+    AccessControlEntry,
     BrokerChange,
+    ClientQuota,
     Config,
     FeatureLevel,
     NoOp,
@@ -26,9 +28,12 @@ from quorum.metadata.records import (
     ProducerIds,
     Record,
     RegisterBroker,
+    RemoveAccessControlEntry,
     RemoveTopic,
+    RemoveUserScramCredential,
     Topic,
     UnregisterBroker,
+    UserScramCredential,
     VoterIdentity,
 )
 from quorum.metadata.typed_fields import field_checks
@@ -58,6 +63,11 @@ _KINDS: Mapping[int, tuple[type[Any], tuple[int, ...]]] = {
     10: (NoOp, (0,)),
     11: (FeatureLevel, (2,)),
     12: (VoterIdentity, (2,)),
+    13: (UserScramCredential, (6,)),
+    14: (RemoveUserScramCredential, (2,)),
+    15: (AccessControlEntry, (1,)),
+    16: (RemoveAccessControlEntry, (1,)),
+    17: (ClientQuota, (3,)),
 }
 """The class of each kind, and how many of its fields its versions 0, 1, … have: a field is only ever added behind all
 others."""

@@ -8,11 +8,14 @@ is the offset of its registration. Used by the image and delta, by the proposals
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 from quorum.errors import MalformedError
 from quorum.metadata import wire
+from quorum.metadata.acls import Acl, acl
 
 TOPIC_RESOURCE = "topic"
 BROKER_RESOURCE = "broker"
@@ -27,6 +30,15 @@ NO_UNCLEAN_ELECTION = -1
 """Stands for the epoch of the last unclean election in a partition without one."""
 
 NO_BROKER_EPOCH = -1
+
+SCRAM_SHA_256 = 1
+SCRAM_SHA_512 = 2
+"""Kafka's codes of the SCRAM mechanisms (KIP-554)."""
+SCRAM_MECHANISM_NAMES: Mapping[int, str] = MappingProxyType(
+    {SCRAM_SHA_256: "SCRAM-SHA-256", SCRAM_SHA_512: "SCRAM-SHA-512"}
+)
+SCRAM_KEY_BYTES: Mapping[int, int] = MappingProxyType({SCRAM_SHA_256: 32, SCRAM_SHA_512: 64})
+"""Size of a stored key and of a server key."""
 
 
 class Listener(NamedTuple):
@@ -43,6 +55,16 @@ def listener(value: object) -> Listener:
     name, host, port, security_protocol = wire.array(value, 4, "a listener")
     short = wire.text(255)
     return Listener(short(name), short(host), wire.integer(0, 65535)(port), short(security_protocol))
+
+
+def quota_entity(value: object) -> tuple[tuple[str, str], ...]:
+    """A check for the encoded entity of a quota."""
+    short = wire.text(255)
+    entity: tuple[tuple[str, str], ...] = wire.tuple_of(wire.fixed_tuple((short, short)))(value)
+    types = [kind for kind, _ in entity]
+    if not types or types != sorted(set(types)):
+        raise MalformedError(f"an entity has parts of ascending types, not {wire.describe(value)}")
+    return entity
 
 
 def feature_range(value: object) -> tuple[str, int, int]:
@@ -67,6 +89,10 @@ RecoveryState = Annotated[int, wire.integer(RECOVERED, RECOVERING)]
 ShortText = Annotated[str, wire.text(255)]
 Listeners = Annotated[tuple[Listener, ...], wire.tuple_of(listener)]
 FeatureLevelNumber = Annotated[int, wire.feature_level]
+ScramMechanism = Annotated[int, wire.integer(SCRAM_SHA_256, SCRAM_SHA_512)]
+Iterations = Annotated[int, wire.integer(1, wire.INT32_MAX)]
+QuotaEntity = Annotated[tuple[tuple[str, str], ...], quota_entity]
+"""Of whom a quota is: (type, name) of each part, by ascending type."""
 FeatureRange = Annotated[tuple[str, int, int], feature_range]
 """A feature's name, and the lowest and highest level that a node supports (KIP-584)."""
 
@@ -205,6 +231,53 @@ class VoterIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class UserScramCredential:
+    """What a user's password by one SCRAM mechanism is proved with; it takes the place of an earlier one (KIP-554,
+    KIP-900). Whoever has `server_key` and `stored_key` can play the server, and try passwords at leisure."""
+
+    name: ShortText
+    mechanism: ScramMechanism
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: Iterations
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveUserScramCredential:
+    """A user cannot authenticate by this mechanism any more."""
+
+    name: ShortText
+    mechanism: ScramMechanism
+
+
+@dataclass(frozen=True, slots=True)
+class AccessControlEntry:
+    """An ACL is added."""
+
+    acl: Annotated[Acl, acl]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAccessControlEntry:
+    """An ACL is removed."""
+
+    acl: Annotated[Acl, acl]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuota:
+    """A quota of an entity is set, or (value None) removed (KIP-546).
+
+    The entity is its parts, (type, name) by ascending type; an empty name stands for the default of the type.
+    """
+
+    entity: QuotaEntity
+    key: ShortText
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class NoOp:
     """Changes nothing; lets the log make progress."""
 
@@ -222,4 +295,9 @@ Record = (
     | NoOp
     | FeatureLevel
     | VoterIdentity
+    | UserScramCredential
+    | RemoveUserScramCredential
+    | AccessControlEntry
+    | RemoveAccessControlEntry
+    | ClientQuota
 )

@@ -1,8 +1,8 @@
 """The check of each field of a dataclass, from the type that the field is declared with.
 
-`Annotated[int, check]` names the check of a value; a plain int, str, bytes or bool has one that any such value of the
-wire's range passes. `X | None`, `tuple[X, ...]` and `tuple[X, Y]` are made of the checks of their parts. Used at import
-by the codecs of records and of messages: what a node reads has the types that it declares.
+`Annotated[int, check]` names the check of a value; a plain int, float, str, bytes or bool has one that any such value
+of the wire's range passes. `X | None`, `tuple[X, ...]` and `tuple[X, Y]` are made of the checks of their parts. Used at
+import by the codecs of records and of messages: what a node reads has the types that it declares.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _OfDataclass = Callable[[type[Any]], Check]
 _SCALARS: Mapping[Any, Check] = MappingProxyType(
     {
         int: wire.integer(wire.INT64_MIN, wire.INT64_MAX),
+        float: wire.number,
         str: wire.text(),
         bytes: wire.binary,
         bool: wire.boolean,

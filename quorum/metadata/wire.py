@@ -8,6 +8,7 @@ proposal and `quorum.rpc.messages`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,7 @@ _UNPACK_ERRORS = (ValueError, TypeError, RecursionError, OverflowError, msgpack.
 
 
 def pack(value: object) -> bytes:
-    """The msgpack bytes of plain values (None, bool, int, str, bytes, sequences, string-keyed dicts)."""
+    """The msgpack bytes of plain values (None, bool, int, float, str, bytes, sequences, string-keyed dicts)."""
     packed: bytes = msgpack.packb(value, use_bin_type=True)
     return packed
 
@@ -113,6 +114,13 @@ def integer(minimum: int, maximum: int) -> Check:
         return value
 
     return check
+
+
+def number(value: object) -> float:
+    """A check for a float that is a number (never an int, so that equal values have equal bytes)."""
+    if type(value) is not float or not math.isfinite(value):
+        raise MalformedError(f"a finite float is needed, not {describe(value)}")
+    return value
 
 
 def boolean(value: object) -> bool:

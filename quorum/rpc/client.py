@@ -43,6 +43,10 @@ _CHALLENGE = re.compile(rb"[0-9a-f]{%d}" % (2 * CHALLENGE_BYTES))
 ConnectorFactory = Callable[[], aiohttp.BaseConnector]
 
 
+TlsSource = Callable[[], ssl.SSLContext]
+"""Gives the context of a new connection: another one once its files have changed."""
+
+
 def default_connector() -> aiohttp.BaseConnector:
     """A pool of connections, bounded."""
     return aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
@@ -57,20 +61,25 @@ async def request_session(
     address: str,
     secret: bytes,
     rng: random.Random,
-    tls: ssl.SSLContext | None = None,
+    tls: TlsSource | None = None,
 ) -> CallerSession:
     """A session with the controller listener at `host:port`; the caller brings the timeout.
 
     Raises RpcUnavailable if it answers something else, aiohttp.ClientError.
     """
-    async with http.get(f"{url_of(address, tls)}/session", ssl=tls or True) as response:
+    async with http.get(f"{url_of(address, tls)}/session", ssl=newest(tls)) as response:
         challenge = await response.content.read(2 * CHALLENGE_BYTES + 1)
         if response.status != 200 or not _CHALLENGE.fullmatch(challenge):
             raise RpcUnavailable(f"{address} is no controller listener: it gives no challenge")
     return CallerSession(secret, challenge.decode(), rng)
 
 
-def url_of(address: str, tls: ssl.SSLContext | None) -> str:
+def newest(tls: TlsSource | None) -> ssl.SSLContext | bool:
+    """What aiohttp takes for a connection."""
+    return True if tls is None else tls()
+
+
+def url_of(address: str, tls: TlsSource | None) -> str:
     """The root of a controller listener."""
     return f"{'http' if tls is None else 'https'}://{address}"
 
@@ -84,7 +93,7 @@ class RpcClient:
         connector: ConnectorFactory = default_connector,
         *,
         rng: random.Random | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: TlsSource | None = None,
     ) -> None:
         """`rng` makes session ids that nobody can guess (the system's randomness by default)."""
         self._secret = secret
@@ -137,7 +146,7 @@ class RpcClient:
             f"{url_of(address, self._tls)}/rpc/{method}",
             data=data,
             headers=headers,
-            ssl=self._tls or True,
+            ssl=newest(self._tls),
         ) as response:
             if response.status == UNKNOWN_SESSION_STATUS:
                 raise _SessionUnknown

@@ -14,11 +14,12 @@ that know both import this module and write `messages.CreateTopicsRequest`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
 from quorum.metadata import records, wire
+from quorum.metadata.acls import Acl, AclFilter, acl, acl_filter
 from quorum.metadata.records import Listeners
 
 RECOVERED = records.RECOVERED
@@ -254,6 +255,18 @@ class ReplicaStatesRequest(ControllerRequest[ReplicaStatesResponse]):
 
 
 @dataclass(frozen=True, slots=True)
+class Mutator:
+    """For whom a broker has partitions created or deleted: whose quota they are taken from (KIP-599).
+
+    A `strict` client knows of the quota, and is refused what exceeds it; others have to wait afterwards.
+    """
+
+    user: str
+    client_id: str
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionAssignment:
     """The replicas that the client chose for one partition, preferred leader first."""
 
@@ -287,7 +300,10 @@ class CreateTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsResponse(ControllerResponse):
+    """`throttle_time_ms`: how long the client has to wait."""
+
     topics: tuple[CreateTopicResult, ...]
+    throttle_time_ms: int = 0
 
 
 @rpc("create_topics", own_traces=frozenset({"TOPIC_ALREADY_EXISTS"}))
@@ -295,6 +311,7 @@ class CreateTopicsResponse(ControllerResponse):
 class CreateTopicsRequest(ControllerRequest[CreateTopicsResponse]):
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
+    mutator: Mutator | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,13 +332,17 @@ class DeleteTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicsResponse(ControllerResponse):
+    """`throttle_time_ms`: how long the client has to wait."""
+
     topics: tuple[DeleteTopicResult, ...]
+    throttle_time_ms: int = 0
 
 
 @rpc("delete_topics", own_traces=frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"}))
 @dataclass(frozen=True, slots=True)
 class DeleteTopicsRequest(ControllerRequest[DeleteTopicsResponse]):
     topics: tuple[TopicToDelete, ...]
+    mutator: Mutator | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +363,10 @@ class CreatePartitionsResult:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsResponse(ControllerResponse):
+    """`throttle_time_ms`: how long the client has to wait."""
+
     topics: tuple[CreatePartitionsResult, ...]
+    throttle_time_ms: int = 0
 
 
 @rpc("create_partitions", own_traces=frozenset({"INVALID_PARTITIONS"}))
@@ -350,6 +374,7 @@ class CreatePartitionsResponse(ControllerResponse):
 class CreatePartitionsRequest(ControllerRequest[CreatePartitionsResponse]):
     topics: tuple[MorePartitions, ...]
     validate_only: bool = False
+    mutator: Mutator | None = None
 
 
 # Configs
@@ -399,6 +424,49 @@ class AlterConfigsRequest(ControllerRequest[AlterConfigsResponse]):
     """Answered resource by resource: the changes of one are all made or none."""
 
     resources: tuple[ConfigResourceChange, ...]
+    validate_only: bool = False
+
+
+# Quotas (KIP-546)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """A quota is set, or (value None) removed."""
+
+    key: str
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaAlteration:
+    """`entity` is (type, name) of each part, by ascending type; an empty name stands for the default."""
+
+    entity: tuple[tuple[str, str], ...]
+    changes: tuple[QuotaChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaResult:
+    """`error`: INVALID_REQUEST; nothing of this entity was changed then."""
+
+    error: str = NO_ERROR
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterClientQuotasResponse(ControllerResponse):
+    """In the order of the request."""
+
+    entities: tuple[ClientQuotaResult, ...]
+
+
+@rpc("alter_client_quotas")
+@dataclass(frozen=True, slots=True)
+class AlterClientQuotasRequest(ControllerRequest[AlterClientQuotasResponse]):
+    """Answered entity by entity: the changes of one are all made or none."""
+
+    entities: tuple[ClientQuotaAlteration, ...]
     validate_only: bool = False
 
 
@@ -535,6 +603,59 @@ class ListPartitionReassignmentsRequest(ControllerRequest[ListPartitionReassignm
     topics: tuple[TopicPartitions, ...] | None = None
 
 
+# Users (KIP-554)
+
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16_384
+"""Of a SCRAM credential, as in Kafka: fewer give passwords away, more keep clients busy."""
+MAX_USER_NAME_CHARACTERS = 255
+MAX_SALT_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ScramDeletion:
+    """`mechanism` is Kafka's code; any number may stand there, as a client sent it."""
+
+    user: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScramUpsertion:
+    """The keys are those that a broker made of a salted password: that itself goes no further."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ScramAlterationResult:
+    """`error`: UNACCEPTABLE_CREDENTIAL, UNSUPPORTED_SASL_MECHANISM, RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE."""
+
+    user: str
+    error: str = NO_ERROR
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUserScramCredentialsResponse(ControllerResponse):
+    """One result a user, in the order in which the request names them first."""
+
+    users: tuple[ScramAlterationResult, ...]
+
+
+@rpc("alter_user_scram_credentials", own_traces=frozenset({"RESOURCE_NOT_FOUND"}))
+@dataclass(frozen=True, slots=True)
+class AlterUserScramCredentialsRequest(ControllerRequest[AlterUserScramCredentialsResponse]):
+    """Answered user by user: one credential of each."""
+
+    deletions: tuple[ScramDeletion, ...]
+    upsertions: tuple[ScramUpsertion, ...]
+
+
 # Features (KIP-584)
 
 FEATURE_UPDATE_FAILED = "FEATURE_UPDATE_FAILED"
@@ -579,6 +700,56 @@ class UpdateFeaturesRequest(ControllerRequest[UpdateFeaturesResponse]):
 
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
+
+
+# ACLs (KIP-140)
+
+
+@dataclass(frozen=True, slots=True)
+class AclResult:
+    """`error` is INVALID_REQUEST for an ACL that there cannot be."""
+
+    error: str = NO_ERROR
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAclsResponse(ControllerResponse):
+    """In the order of the request."""
+
+    results: tuple[AclResult, ...]
+
+
+@rpc("create_acls")
+@dataclass(frozen=True, slots=True)
+class CreateAclsRequest(ControllerRequest[CreateAclsResponse]):
+    """All that nothing is wrong with are added together. One that is there already is not an error."""
+
+    acls: Annotated[tuple[Acl, ...], wire.tuple_of(acl)]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedAcls:
+    """What one filter named, and so removed, ascending; `error` is INVALID_REQUEST for a filter that is none."""
+
+    acls: Annotated[tuple[Acl, ...], wire.tuple_of(acl)] = ()
+    error: str = NO_ERROR
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAclsResponse(ControllerResponse):
+    """In the order of the request."""
+
+    results: tuple[DeletedAcls, ...]
+
+
+@rpc("delete_acls")
+@dataclass(frozen=True, slots=True)
+class DeleteAclsRequest(ControllerRequest[DeleteAclsResponse]):
+    """All that the filters name are removed together."""
+
+    filters: Annotated[tuple[AclFilter, ...], wire.tuple_of(acl_filter)]
 
 
 # The quorum (KIP-595, KIP-853)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import random
-import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ import structlog
 from aiohttp import web
 
 from quorum.raft.config import DIRECTORY_ID_BYTES
-from quorum.rpc.client import ConnectorFactory, default_connector, request_session, url_of
+from quorum.rpc.client import ConnectorFactory, TlsSource, default_connector, newest, request_session, url_of
 from quorum.rpc.envelope import RpcUnavailable
 from quorum.rpc.server import RAFT_METHOD, UNAUTHORIZED
 from quorum.rpc.sparse_log import SparseLog
@@ -95,7 +94,7 @@ class RaftLinks:
         rng: random.Random,
         listener: LinkListener,
         connector: ConnectorFactory = default_connector,
-        tls: ssl.SSLContext | None = None,
+        tls: TlsSource | None = None,
     ) -> None:
         """`directory_id`: the 16 bytes of this voter's own directory id."""
         self._tls = tls
@@ -189,7 +188,7 @@ class RaftLinks:
                 socket = await self._client.ws_connect(
                     f"{url_of(address, self._tls)}/raft",
                     headers=session.sign(RAFT_METHOD, b""),
-                    ssl=self._tls or True,
+                    ssl=newest(self._tls),
                     max_msg_size=MESSAGE_MAX_BYTES,
                     heartbeat=HEARTBEAT_S,
                     timeout=aiohttp.ClientWSTimeout(ws_close=HANDSHAKE_TIMEOUT_S),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from quorum.raft.config import DIRECTORY_ID_BYTES, RaftConfig
 from quorum.raft.events import PeerConnected, PeerDisconnected, PeerMessage, SendToPeer
 from quorum.raft.lane import RaftLane
-from quorum.rpc.client import ConnectorFactory
+from quorum.rpc.client import ConnectorFactory, TlsSource
 from quorum.rpc.envelope import Body
 from quorum.rpc.link_lane import LinkLane
 from quorum.rpc.raft_links import LinkListener, RaftLinks
@@ -25,7 +25,7 @@ class VoterTls:
     """The contexts of both ends; None for connections in the clear."""
 
     server: ssl.SSLContext | None
-    client: ssl.SSLContext | None
+    client: TlsSource | None
 
 
 class VoterNetwork:

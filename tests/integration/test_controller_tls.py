@@ -31,7 +31,7 @@ async def test_three_nodes_with_certificates_form_a_cluster_that_strangers_canno
             with pytest.raises((aiohttp.ClientError, RpcUnavailable)):
                 await request_session(http, address, b"of the test", random.Random(1))
         without_certificate = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(PEM))
-        stranger = RpcClient(CLUSTER_ID.encode(), tls=without_certificate)
+        stranger = RpcClient(CLUSTER_ID.encode(), tls=lambda: without_certificate)
         with pytest.raises(RpcUnavailable):
             await stranger.call(address, "fetch_metadata", {}, 5.0)
         await stranger.close()

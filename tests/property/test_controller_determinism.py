@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LIFE = """
 import hashlib, random
+from quorum.metadata.acls import Acl, AclFilter
 from quorum.metadata.image import MetadataImage
 from quorum.rpc import messages as m
 from tests.support.controller_world import World, registration
@@ -20,11 +21,14 @@ from tests.support.controller_world import World, registration
 dice = random.Random({seed})
 world = World(seed={seed})
 names = [f"topic-{{n}}" for n in range(8)]
+def acl():
+    principal = f"User:u{{dice.randrange(3)}}"
+    return Acl(2, dice.choice(names), dice.choice([3, 4]), principal, "*", dice.randint(2, 12), dice.choice([2, 3]))
 for broker in range(1, 8):
     world.register(broker, rack="abc"[broker % 3])
     world.heartbeat(broker)
 for _ in range(250):
-    match dice.randrange(6):
+    match dice.randrange(8):
         case 0:
             keys = dice.sample(["retention.ms", "segment.ms", "max.message.bytes"], 2)
             configs = tuple((key, "1000") for key in keys)
@@ -43,12 +47,21 @@ for _ in range(250):
             world.heartbeat(dice.choice(sorted(world.image.brokers)), shutdown=dice.random() < 0.3)
         case 5:
             world.lead()
+        case 6:
+            drawn = [acl() for _ in range(dice.randint(1, 4))]
+            world.call(m.CreateAclsRequest(tuple(drawn)))
+        case 7:
+            one = acl()
+            name = dice.choice([None, one.resource_name])
+            wanted = AclFilter(1, name, dice.choice([1, 2]), one.principal, None, 1, 1)
+            world.call(m.DeleteAclsRequest((wanted,)))
 digest = hashlib.sha256()
 for term, data in world.entries:
     digest.update(repr((term, data)).encode())
 digest.update(repr(world.completed).encode())
 digest.update(world.image.encode())
 assert world.replay().encode() == world.image.encode() == MetadataImage.decode(world.image.encode()).encode()
+assert world.image.acls, "some are there"
 assert sum(len(topic.partitions) for topic in world.image.topics.values()) > 5
 print(len(world.entries), digest.hexdigest())
 """

@@ -15,6 +15,7 @@ from quorum.controller.proposal import Proposal, ProposalFence, apply_proposal
 from quorum.errors import MalformedImageError, MalformedMessageError, MalformedRecordError
 from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
+from quorum.metadata.acls import Acl, AclFilter
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.rpc import message_codec
 from quorum.rpc.messages import METHODS
@@ -27,7 +28,17 @@ isrs = st.lists(ids, max_size=4, unique=True).map(tuple)
 listeners = st.builds(r.Listener, short, short, st.integers(0, 65535), short)
 levels = st.integers(0, 2**15 - 1)
 features = st.tuples(short, levels, levels).map(lambda range_: (range_[0], *sorted(range_[1:])))
+mechanisms = st.sampled_from([r.SCRAM_SHA_256, r.SCRAM_SHA_512])
+entities = st.dictionaries(short, short, min_size=1, max_size=2).map(
+    lambda names: tuple(sorted(names.items()))
+)
 recovery = st.sampled_from([r.RECOVERED, r.RECOVERING])
+
+codes = st.integers(-128, 127)
+acls = st.builds(Acl, codes, short, codes, short, short, codes, codes)
+filters = st.builds(
+    AclFilter, codes, st.none() | short, codes, st.none() | short, st.none() | short, codes, codes
+)
 
 any_record: st.SearchStrategy[r.Record] = st.one_of(
     st.builds(
@@ -62,6 +73,13 @@ any_record: st.SearchStrategy[r.Record] = st.one_of(
     st.builds(r.NoOp),
     st.builds(r.FeatureLevel, short, levels),
     st.builds(r.VoterIdentity, ids, uuids),
+    st.builds(
+        r.UserScramCredential, short, mechanisms, *([st.binary(max_size=8)] * 3), st.integers(1, 2**31 - 1)
+    ),
+    st.builds(r.RemoveUserScramCredential, short, mechanisms),
+    st.builds(r.AccessControlEntry, acls),
+    st.builds(r.RemoveAccessControlEntry, acls),
+    st.builds(r.ClientQuota, entities, short, st.none() | st.floats(allow_nan=False, allow_infinity=False)),
 )
 plain = st.recursive(
     st.none()
@@ -140,10 +158,13 @@ def strategy_of(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a message's field, as its type says."""
     scalars: dict[Any, st.SearchStrategy[Any]] = {
         int: st.integers(-(2**63), 2**63 - 1),
+        float: st.floats(allow_nan=False, allow_infinity=False),
         str: short,
         bytes: st.binary(max_size=20),
         bool: st.booleans(),
         r.Listener: listeners,
+        Acl: acls,
+        AclFilter: filters,
     }
     if hint in scalars:
         return scalars[hint]

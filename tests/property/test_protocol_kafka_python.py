@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kraft.protocol import ApiKey, Message, encode_request, encode_response
-from kraft.protocol.api import SPOKEN
+from kraft.protocol.api import APIS
 from kraft.protocol.primitives import ZERO_UUID
 from kraft.protocol.schemas.api_versions import ApiVersionsResponse
 from kraft.protocol.schemas.group_admin import OPERATIONS_NOT_ASKED_FOR
@@ -30,7 +30,7 @@ RENAMED = {"authorized_operations"}  # Kafka's topic_ and cluster_authorized_ope
 
 
 def their_class(api_key: ApiKey, is_request: bool) -> Any:
-    name = SPOKEN[api_key].stem + ("Request" if is_request else "Response")
+    name = APIS[api_key].stem + ("Request" if is_request else "Response")
     return next((getattr(package, name) for package in PACKAGES if hasattr(package, name)), None)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -17,10 +18,12 @@ from fetcher.fetch_state import FetchState
 from fetcher.fetcher_manager import FetcherManager
 from fetcher.leader_endpoint import FetchRequest, FetchResponse, LeaderOffsets, OffsetsQuery, PartitionKey
 from fetcher.settings import FetcherSettings
+from kraft.broker.authorization import Authorization
 from kraft.broker.coordinators.group_coordinator import GroupCoordinator
 from kraft.broker.coordinators.marker_writes import write_markers
 from kraft.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from kraft.broker.dispatch import HANDLERS
+from kraft.broker.guards import guarded
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.membership.metadata_loader import MetadataLoader
 from kraft.broker.membership.producer_ids import ProducerIds
@@ -35,15 +38,17 @@ from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
+from kraft.broker.settings import broker_quotas
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.config import ServerConfig, load_config
 from kraft.coordinator.shard import ProducerIdAndEpoch
 from kraft.loggers import MemoryLoggers
 from kraft.network.request_times import RequestTimes
-from kraft.network.session import Session
+from kraft.network.session import ANONYMOUS, Session
 from kraft.protocol.api import SUPPORTED
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
+from kraft.security.authorizer import StandardAuthorizer
 from partitions.disk import Buffer
 from partitions.log.config import LogConfig
 from partitions.log.node_logs.meta_properties import (
@@ -67,6 +72,7 @@ from quorum.metadata.records import (
     RemoveTopic,
     Topic,
 )
+from quorum.rpc.sparse_log import SparseLog
 from quorum.steps import Steps, finished
 from tests.support.fake_controller import FakeController
 from tests.support.logs import Halted, memory_disk
@@ -207,6 +213,7 @@ class BrokerWorld:
             offline=self.offline_replicas,
         )
         self.throttles = ReplicationThrottles(ME, windows=11, window_s=1)
+        self.quotas = broker_quotas(self.config, loop)
         self.loader = MetadataLoader(ME, self.controller, rng, self.halt)  # type: ignore[arg-type]
         self.recently_fenced = RecentlyFenced(self.replicas.monotonic_ms)
         self.loader.add_publisher(self.metadata)
@@ -238,6 +245,7 @@ class BrokerWorld:
             _no_peer,
             lambda writes, timeout_s: write_markers(self.replicas.appends, self.groups, writes, timeout_s),
         )
+        self._handlers = dict(HANDLERS)
         self.services = BrokerServices(
             broker_id=ME,
             cluster_id=CLUSTER_ID,
@@ -258,8 +266,10 @@ class BrokerWorld:
             verifier=self.verifier,
             read_replicas=ReadReplicas(self.config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
+            quotas=self.quotas,
             request_times={key: RequestTimes() for key in SUPPORTED},
             loggers=MemoryLoggers(),
+            refused_clients=SparseLog("authentication failed"),
         )
 
     def halt(self, reason: str) -> None:
@@ -279,6 +289,13 @@ class BrokerWorld:
         self.offline_replicas.start()
         self.replicas.start(self.fetchers)
         await self.publish(*(unfenced for n in (1, 2, 3) for unfenced in broker(n)), *records)
+
+    def authorize(self, *super_users: str) -> None:
+        """From now on requests are judged by ACLs; to be called before `start`."""
+        authorizer = StandardAuthorizer(frozenset(super_users))
+        authorization = Authorization(authorizer, self.metadata, self.services.loop.time)
+        self.services = replace(self.services, authorization=authorization)
+        self._handlers = guarded(HANDLERS)
 
     async def close(self) -> None:
         self.executor.release()
@@ -314,9 +331,12 @@ class BrokerWorld:
     def hand_out(self, changes: MetadataChanges, image: MetadataImage) -> Steps[None]:
         self.image = self.loader.image = image
         self.metadata.on_metadata(changes, image)
+        if self.services.authorization is not None:
+            self.services.authorization.authorizer.on_metadata(changes, image)
         self.recently_fenced.on_metadata(changes, image)
         self.throttles.on_metadata(changes, image)
         self.metrics.topics.on_metadata(changes, image)
+        self.quotas.on_metadata(changes, image)
         return self.replicas.on_metadata(changes, image)
 
     # -- looking and asking
@@ -324,10 +344,11 @@ class BrokerWorld:
     def followed(self, key: TopicPartition) -> FetchState | None:
         return self.fetchers.state(key)
 
-    def handle(self, body: Message, version: int) -> Any:
+    def handle(self, body: Message, version: int, principal: str = ANONYMOUS) -> Any:
         """Runs the handler; its answer, or what has to be awaited for it."""
-        request = Request(body, version, "test", Session(LISTENER_NAME, ("127.0.0.1", 1)))
-        return HANDLERS[body.API_KEY](self.services, request)
+        session = Session(LISTENER_NAME, ("127.0.0.1", 1))
+        session.principal = principal
+        return self._handlers[body.API_KEY](self.services, Request(body, version, "test", session))
 
 
 def broker(broker_id: int) -> tuple[RegisterBroker, BrokerChange]:

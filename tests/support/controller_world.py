@@ -14,6 +14,8 @@ from typing import Any
 from kraft.config_keys import CONFIG_KEYS
 from kraft.dynamic_configs import DynamicBrokerConfigs
 from kraft.group_configs import DynamicGroupConfigs
+from kraft.security.quotas.mutation_quotas import TokenBuckets
+from kraft.security.quotas.rates import Windows
 from partitions.log.config import LogConfig
 from quorum.controller.decision import ControllerConfig
 from quorum.controller.proposal import AppliedProposal, ProposalFence, apply_proposal
@@ -65,6 +67,7 @@ class World:
                 BROKER_RESOURCE: DynamicBrokerConfigs(self.topic_defaults),
                 GROUP_RESOURCE: DynamicGroupConfigs(_default_of),
             },
+            TokenBuckets(Windows()),
         )
 
     # Raft

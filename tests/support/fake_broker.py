@@ -9,7 +9,6 @@ must say who they are before anything else, and are closed when a session has en
 from __future__ import annotations
 
 import socket
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ from kraft.protocol import (
     decode_request_header,
     encode_response_frame,
 )
-from kraft.protocol.api import OF_CLIENTS
 from kraft.protocol.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -81,6 +79,7 @@ from partitions.records.batch import parse_header, stamp
 from partitions.records.builder import RecordTuple, build_batch
 from tests.support.sasl_server import Refused, SaslStage, SaslUsers
 
+_OF_AUTHENTICATION = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 Hook = Callable[[int, Message], ErrorCode | None]
 """Broker id and request; an error makes every partition of the answer fail with it."""
 
@@ -154,11 +153,11 @@ class FakeCluster:
         self.topics: dict[str, FakeTopic] = {}
         self.requests: list[tuple[int, Message]] = []
         self.hook: Hook = lambda broker_id, request: None
-        self.api_versions = {int(key): (versions[0], versions[-1]) for key, versions in SUPPORTED.items()}
-        if sasl is not None:
-            self.api_versions |= {
-                int(key): (api.versions[0], api.versions[-1]) for key, api in OF_CLIENTS.items()
-            }
+        self.api_versions = {
+            int(key): (versions[0], versions[-1])
+            for key, versions in SUPPORTED.items()
+            if sasl is not None or key not in _OF_AUTHENTICATION
+        }
         self.metadata_of: dict[int, dict[str, FakeTopic]] = {}
         """What single brokers believe, where it is not the truth."""
         self.lock = threading.RLock()
@@ -490,12 +489,8 @@ class _Listener:
 
 def _header(frame: bytes) -> tuple[ApiKey, int, int, int]:
     """API, version, correlation id, and where the body starts."""
-    key, version, correlation_id, client_id_bytes = struct.unpack_from(">hhih", frame)
-    if key in OF_CLIENTS:
-        tags = version >= OF_CLIENTS[ApiKey(key)].flexible_from
-        return ApiKey(key), version, correlation_id, 10 + client_id_bytes + tags
     header, position = decode_request_header(frame)
-    return header.api_key, version, correlation_id, position
+    return header.api_key, header.api_version, header.correlation_id, position
 
 
 def _authenticated(stage: SaslStage, users: SaslUsers | None, request: Message) -> Message | None:

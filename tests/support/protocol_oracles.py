@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from kraft.protocol import ApiKey, Message
-from kraft.protocol.api import SPOKEN
+from kraft.protocol.api import APIS
 from kraft.protocol.messages import request_class, response_class
 from kraft.protocol.primitives import ZERO_UUID
 from kraft.protocol.schema import Array, Structure
@@ -29,7 +29,7 @@ FIRST_PRODUCE_VERSION_OF_ORACLES = 3
 # Every message as (api key, version, is it a request), but Produce 0-2, which kio lacks.
 MESSAGES = [
     (api_key, version, is_request)
-    for api_key, api in SPOKEN.items()
+    for api_key, api in APIS.items()
     for version in api.versions
     for is_request in (True, False)
     if api_key != ApiKey.PRODUCE or version >= FIRST_PRODUCE_VERSION_OF_ORACLES
@@ -84,6 +84,7 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "datetime_i64": st.integers(0, 4 * 10**12).map(lambda ms: EPOCH + timedelta(milliseconds=ms)),
     "timedelta_i32": _signed(32).map(lambda ms: timedelta(milliseconds=ms)),
     "timedelta_i64": st.integers(-(10**15), 10**15).map(lambda ms: timedelta(milliseconds=ms)),
+    "float64": st.floats(allow_nan=False),
     "uuid": st.none() | st.uuids().filter(lambda value: value.int != 0),
 }
 _LENGTHS = st.sampled_from([0, 1, 1, 2, 3])

@@ -30,8 +30,10 @@ NOW_MS = 1_700_000_000_000
 class RawConnection:
     """One connection to one node."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
+    def __init__(self, address: tuple[str, int], source: str = "") -> None:
+        """`source`: the address to come from, where it is not any."""
+        self.socket = socket.create_connection(address, timeout=TIMEOUT_S, source_address=(source, 0))
+        self.client_id = "raw"
         self._correlation_id = 100
 
     def __enter__(self) -> RawConnection:
@@ -52,7 +54,9 @@ class RawConnection:
         """A request; returns its correlation id."""
         self._correlation_id += 1
         self.send(
-            encode_request_frame(message, version, correlation_id=self._correlation_id, client_id="raw")
+            encode_request_frame(
+                message, version, correlation_id=self._correlation_id, client_id=self.client_id
+            )
         )
         return self._correlation_id
 

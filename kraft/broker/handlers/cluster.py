@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.broker.authorized_operations import CLUSTER_OPERATIONS
+from kraft.broker.authorized_operations import cluster_operations
 from kraft.broker.handlers.forwarding import Refusal, catch_up, forward
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
@@ -45,7 +45,9 @@ def handle_describe_cluster(
                 is_fenced=broker.fenced,
             )
         )
-    may = CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else UNKNOWN_OPERATIONS
+    may = UNKNOWN_OPERATIONS
+    if body.include_cluster_authorized_operations:
+        may = cluster_operations(services, request)
     return DescribeClusterResponse(
         cluster_id=services.cluster_id,
         controller_id=services.metadata.admin_broker(services.controller.leader_id, services.broker_id),

@@ -150,6 +150,18 @@ class _Fetch:
         self._settle()
         return response
 
+    def _throttled(self, wait_ms: int) -> FetchResponse:
+        """The answer to who has to wait before it may have records: nothing. A session goes on as if it had not been
+        asked; one that has just been opened ends, since its reader begins anew (KIP-219)."""
+        session = self._session
+        if session is None or session.has_ended:
+            return FetchResponse(throttle_time_ms=wait_ms)
+        if self._is_full:
+            sessions = self._services.replicas.fetch_purgatory.sessions
+            sessions.close(session.id, _reader(self._services, self._request.body))
+            return FetchResponse(throttle_time_ms=wait_ms)
+        return FetchResponse(session_id=session.id, throttle_time_ms=wait_ms)
+
     def wait(self, timeout_s: float) -> asyncio.Future[None]:
         """Waits, from this moment on, for the minimum of bytes, an error, or the time to pass."""
         available = {seen.key: seen.found.size_bytes for seen in self._seen if seen.key is not None}
@@ -179,7 +191,10 @@ class _Fetch:
                 seen.partition.session.settle(seen.partition, seen.found)
 
     def _answer(self, all_seen: Sequence[Seen]) -> FetchResponse:
-        looks = self._looks
+        looks, quotas = self._looks, self._services.quotas
+        is_limited = quotas.is_limiting and looks.size_bytes and not looks.is_follower
+        if is_limited and (wait_ms := quotas.fetch_throttle_ms(self._request)):
+            return self._throttled(wait_ms)
         given = (
             (seen.key.topic, seen.found.size_bytes)
             for seen in all_seen
@@ -208,6 +223,8 @@ class _Fetch:
             response.responses[-1].partitions.append(seen.data)
         if endpoints and self._request.version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = list(endpoints.values())
+        if is_limited:
+            response.throttle_time_ms = quotas.fetched(self._request, looks.size_bytes)
         return response
 
     def _is_told(self, seen: Seen, partition: SessionPartition) -> bool:

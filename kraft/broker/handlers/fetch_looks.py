@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from kraft.broker.authorization import Judge
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
+from kraft.protocol.api import ResourceType
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import (
     AbortedTransaction,
@@ -27,6 +29,7 @@ from partitions.partition import FollowerFetch, Partition
 from partitions.reads import FetchRead
 from partitions.replica_selector import NO_PREFERRED_REPLICA
 from partitions.topic_partition import TopicPartition
+from quorum.metadata.acls import CLUSTER_NAME
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_WITH_RACKS: Final = 11
@@ -65,7 +68,9 @@ class Looks:
         self._listener_name = request.session.listener_name
         self._may_read_at_follower = request.version >= FIRST_VERSION_WITH_RACKS
         self._read_committed = request.body.isolation_level == READ_COMMITTED
+        self._judge = services.judge(request)
         self._named: dict[TopicPartition, WantedPartition] = {}
+        self._request = request
         self.now_ms = 0
         """Monotonic, as of the present look."""
         self.is_follower = request.body.replica_id >= 0
@@ -78,6 +83,9 @@ class Looks:
     def look(self, *, first: bool) -> list[Seen]:
         """Reads all partitions, in order, up to the request's limit."""
         left_bytes = min(self._body.max_bytes, RESPONSE_MAX_BYTES)
+        if self._services.quotas.is_limiting and not self.is_follower:
+            of_quota = self._services.quotas.fetch_max_bytes(self._request)
+            left_bytes = left_bytes if of_quota is None else min(left_bytes, of_quota)
         self.size_bytes, self.failed = 0, False
         self.now_ms = self._replicas.monotonic_ms()
         session = self._session
@@ -144,6 +152,8 @@ class Looks:
             return _failed(topic, key, wanted, ErrorCode.UNKNOWN_TOPIC_ID, partition)
         if partition is None:
             self._named[key] = wanted
+        if self._judge is not None and not self._may_read(self._judge, key.topic):
+            return _failed(topic, key, wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition)
         max_bytes = wanted.partition_max_bytes
         if max_bytes > left_bytes:
             max_bytes = left_bytes
@@ -199,6 +209,12 @@ class Looks:
                 fetch, max_bytes=max_bytes, now_ms=self.now_ms, min_one_batch=min_one_batch
             )
         return replica.read_for_follower(fetch, max_bytes=max_bytes, min_one_batch=min_one_batch)
+
+    def _may_read(self, judge: Judge, topic: str) -> bool:
+        """Asked at each look: what was allowed may be so no longer when the wait is over."""
+        if self.is_follower:
+            return not judge.refusal(ResourceType.CLUSTER, CLUSTER_NAME)
+        return not judge.refusal(ResourceType.TOPIC, topic)
 
     def _nearer(self, replica: Partition, wanted: WantedPartition) -> int:
         """The broker that this consumer should read from, if it says where it is; else -1."""

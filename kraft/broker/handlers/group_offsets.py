@@ -7,15 +7,19 @@ as Kafka does, and where its older clients would give up for what passes, as one
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
-from kraft.broker.handlers.groups import ask, group_request
+from kraft.broker.authorization import Judge
+from kraft.broker.handlers.groups import ask, at_once, group_request
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.coordinator.groups.offset_fetch import asked_groups, merged
 from kraft.coordinator.groups.shard import FetchOffsets
 from kraft.coordinator.groups.txn_offset_commit import refused
 from kraft.network.response import Deferred
+from kraft.protocol.api import ResourceType
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.group_offsets import (
     OffsetCommitRequest,
@@ -26,8 +30,11 @@ from kraft.protocol.schemas.group_offsets import (
     OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
@@ -99,8 +106,54 @@ async def handle_offset_fetch(
 ) -> OffsetFetchResponse:
     """Answers OffsetFetch: each group's part comes from its own coordinator, which need not be here."""
     body, version = request.body, request.version
-    answers = [_fetch(services, request, group, body.require_stable) for group in asked_groups(body, version)]
+    judge = services.judge(request)
+    fetch: Callable[..., Awaitable[OffsetFetchResponseGroup]]
+    fetch = _fetch if judge is None else partial(_fetch_seen, judge)
+    answers = [fetch(services, request, group, body.require_stable) for group in asked_groups(body, version)]
     return merged(body, version, [await answer for answer in answers])
+
+
+def _fetch_seen(
+    judge: Judge,
+    services: BrokerServices,
+    request: Request[OffsetFetchRequest],
+    group: OffsetFetchRequestGroup,
+    require_stable: bool,
+) -> Awaitable[OffsetFetchResponseGroup]:
+    """What the client may see of a group. Topics that it names and may not see are refused, others left out."""
+    code = judge.refusal(ResourceType.GROUP, group.group_id)
+    if code:
+        return at_once(services, OffsetFetchResponseGroup(group.group_id, error_code=code))
+
+    def sees(topic: OffsetFetchRequestTopics | OffsetFetchResponseTopics) -> bool:
+        name = topic.name or services.metadata.topic_name(topic.topic_id)
+        return name is None or judge.shows(ResourceType.TOPIC, name)
+
+    refused: list[OffsetFetchResponseTopics] = []
+    if group.topics is not None:
+        refused = [_unseen(topic) for topic in group.topics if not sees(topic)]
+        group.topics = [topic for topic in group.topics if sees(topic)]
+    fetched = _fetch(services, request, group, require_stable)
+
+    def finish(outcome: Any) -> OffsetFetchResponseGroup:
+        answer = fetched.finish(outcome)
+        if not answer.error_code:
+            answer.topics = [topic for topic in answer.topics if sees(topic)] + refused
+        return answer
+
+    return Deferred(fetched.future, finish)
+
+
+def _unseen(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(partition_index=number, committed_offset=-1, error_code=code)
+            for number in topic.partition_indexes
+        ],
+    )
 
 
 def _fetch(

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from kraft.broker.authorized_operations import GROUP_OPERATIONS
+from kraft.broker.authorized_operations import authorized_operations
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.coordinator.groups.context import Client
@@ -24,6 +24,7 @@ from kraft.coordinator.groups.shard import (
     ListGroups,
 )
 from kraft.network.response import Deferred
+from kraft.protocol.api import ResourceType
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.classic_groups import (
@@ -176,13 +177,15 @@ async def handle_consumer_group_describe(
             return DescribedConsumerGroup(group_id=group_id, error_code=code)
 
         if not group_id:
-            return _at_once(services, refuse(ErrorCode.INVALID_GROUP_ID))
+            return at_once(services, refuse(ErrorCode.INVALID_GROUP_ID))
         return ask(services, request, group_id, refuse, DescribeConsumerGroup(group_id), reads=True)
 
     groups = await _each(request.body.group_ids, describe)
     if request.body.include_authorized_operations:
         for group in groups:
-            group.authorized_operations = GROUP_OPERATIONS
+            group.authorized_operations = authorized_operations(
+                services, request.session, ResourceType.GROUP, group.group_id
+            )
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
@@ -210,7 +213,9 @@ async def handle_describe_groups(
     groups = await _each(request.body.groups, describe)
     if request.body.include_authorized_operations:
         for group in groups:
-            group.authorized_operations = GROUP_OPERATIONS
+            group.authorized_operations = authorized_operations(
+                services, request.session, ResourceType.GROUP, group.group_id
+            )
     return DescribeGroupsResponse(groups=groups)
 
 
@@ -257,7 +262,8 @@ async def _each(
     return [await answer for answer in [of(group_id) for group_id in group_ids]]
 
 
-def _at_once(services: BrokerServices, answer: Answered) -> asyncio.Future[Answered]:
+def at_once(services: BrokerServices, answer: Answered) -> asyncio.Future[Answered]:
+    """An answer that nobody has to wait for."""
     future: asyncio.Future[Answered] = services.loop.create_future()
     future.set_result(answer)
     return future

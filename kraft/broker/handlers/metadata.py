@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 
-from kraft.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kraft.broker.authorized_operations import authorized_operations, cluster_operations
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
+from kraft.protocol.api import AclOperation, ResourceType
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.cluster import (
     Cursor,
@@ -31,11 +32,12 @@ from kraft.protocol.schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kraft.security.quotas.entities import user_of
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.controller.topic_names import is_internal, topic_name_problem
 from quorum.metadata.image import PartitionImage, TopicImage
 from quorum.metadata.records import NO_LEADER
-from quorum.rpc.messages import NewTopic
+from quorum.rpc.messages import Mutator, NewTopic
 
 DESCRIBE_PARTITIONS_MAX = 2_000
 FIRST_VERSION_WITH_IDS = 12
@@ -49,7 +51,7 @@ def handle_metadata(
 
     Raises CloseConnectionError while there is no broker to name.
     """
-    missing = _to_create(services, request.body)
+    missing = _to_create(services, request)
     if missing:
         return _create_then_answer(services, request, missing)
     return _answer(services, request, {})
@@ -61,17 +63,24 @@ async def _create_then_answer(
     internal = {
         topic.name: topic for topic in (services.groups.topic.as_new(), services.transactions.topic.as_new())
     }
-    failures = await services.topic_creation.ensure(internal.get(name, NewTopic(name)) for name in missing)
+    mutator = Mutator(user_of(request.session.principal), request.client_id or "", strict=True)
+    failures = await services.topic_creation.ensure(
+        (internal.get(name, NewTopic(name)) for name in missing), mutator=mutator
+    )
     return _answer(services, request, failures)
 
 
 def _answer(
     services: BrokerServices, request: Request[MetadataRequest], failures: dict[str, ErrorCode]
 ) -> MetadataResponse:
-    wanted = request.body.topics
+    wanted, judge = request.body.topics, services.judge(request)
     brokers = _brokers(services, request.session.listener_name, with_recent=bool(wanted))
     if wanted is None or (request.version == 0 and not wanted):
-        topics = [_topic(services, request, topic) for topic in services.metadata.topics_by_name()]
+        topics = [
+            _topic(services, request, topic)
+            for topic in services.metadata.topics_by_name()
+            if judge is None or judge.shows(ResourceType.TOPIC, topic.name)
+        ]
     else:
         topics = [_wanted_topic(services, request, topic, failures) for topic in _once_each(wanted)]
     with_operations = request.body.include_cluster_authorized_operations
@@ -80,7 +89,9 @@ def _answer(
         cluster_id=services.cluster_id,
         controller_id=services.metadata.admin_broker(services.controller.leader_id, services.broker_id),
         topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else UNKNOWN_OPERATIONS,
+        cluster_authorized_operations=cluster_operations(services, request)
+        if with_operations
+        else UNKNOWN_OPERATIONS,
     )
 
 
@@ -116,8 +127,9 @@ def _reachable(
     return reachable
 
 
-def _to_create(services: BrokerServices, body: MetadataRequest) -> list[str]:
-    """The named topics that do not exist, where creating them is allowed."""
+def _to_create(services: BrokerServices, request: Request[MetadataRequest]) -> list[str]:
+    """The named topics that do not exist, where creating them is allowed, and allowed to the client."""
+    body = request.body
     if (
         not body.topics
         or not body.allow_auto_topic_creation
@@ -126,7 +138,12 @@ def _to_create(services: BrokerServices, body: MetadataRequest) -> list[str]:
         return []
     known = services.metadata.image.topic_ids
     named = {topic.name for topic in body.topics if topic.name and topic.topic_id == ZERO_TOPIC_ID}
-    return sorted(named - known.keys())
+    judge = services.judge(request)
+    return sorted(
+        name
+        for name in named - known.keys()
+        if judge is None or not judge.refusal(ResourceType.TOPIC, name)  # neither DESCRIBE nor CREATE
+    )
 
 
 def _once_each(wanted: Iterable[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
@@ -159,7 +176,28 @@ def _wanted_topic(
         topic = image.topic(name)
         if topic is None:
             answer.error_code = failures.get(name) or _unknown(name)
-    return answer if topic is None else _topic(services, request, topic)
+            refused = _refusal(services, request, name, exists=False)
+            answer.error_code = refused or answer.error_code
+    if topic is None:
+        return answer
+    refused = _refusal(services, request, topic.name, exists=True)
+    if refused:  # of an id: no name is told, as in Kafka
+        answer.error_code = refused
+        return answer
+    return _topic(services, request, topic)
+
+
+def _refusal(
+    services: BrokerServices, request: Request[MetadataRequest], name: str, *, exists: bool
+) -> ErrorCode:
+    """Why nothing is told of a topic. Whether it exists is not told either, unless that is why it cannot be made."""
+    judge = services.judge(request)
+    if judge is None:
+        return ErrorCode.NONE
+    code = judge.refusal(ResourceType.TOPIC, name, AclOperation.DESCRIBE)
+    if not code and not exists and services.config.get("auto.create.topics.enable"):
+        code = judge.refusal(ResourceType.TOPIC, name, AclOperation.CREATE)
+    return code
 
 
 def _unknown(name: str) -> ErrorCode:
@@ -176,7 +214,11 @@ def _topic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
-        topic_authorized_operations=TOPIC_OPERATIONS if with_operations else UNKNOWN_OPERATIONS,
+        topic_authorized_operations=authorized_operations(
+            services, request.session, ResourceType.TOPIC, topic.name
+        )
+        if with_operations
+        else UNKNOWN_OPERATIONS,
         partitions=[
             MetadataResponsePartition(
                 error_code=_partition_error(
@@ -224,8 +266,10 @@ def handle_describe_topic_partitions(
     services: BrokerServices, request: Request[DescribeTopicPartitionsRequest]
 ) -> DescribeTopicPartitionsResponse:
     """Answers DescribeTopicPartitions, a page at a time, topics in the order of their names."""
-    body, image = request.body, services.metadata.image
+    body, image, judge = request.body, services.metadata.image, services.judge(request)
     names = sorted({topic.name for topic in body.topics}) if body.topics else sorted(image.topic_ids)
+    if judge is not None and not body.topics:
+        names = [name for name in names if judge.shows(ResourceType.TOPIC, name)]
     first_partition = 0
     if body.cursor is not None:
         start = body.cursor.topic_name
@@ -236,13 +280,15 @@ def handle_describe_topic_partitions(
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         topic = image.topic(name)
-        if topic is None:
-            topics.append(DescribeTopicPartitionsResponseTopic(error_code=_unknown(name), name=name))
+        refused = ErrorCode.NONE if judge is None else judge.refusal(ResourceType.TOPIC, name)
+        if refused or topic is None:
+            code = refused or _unknown(name)
+            topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
             continue
         if room == 0:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(topic_name=name))
         end = min(len(topic.partitions), first_partition + room)
-        topics.append(_described(services, request.session.listener_name, topic, range(first_partition, end)))
+        topics.append(_described(services, request, topic, range(first_partition, end)))
         room -= max(0, end - first_partition)
         if end < len(topic.partitions):
             cursor = Cursor(topic_name=name, partition_index=end)
@@ -252,13 +298,19 @@ def handle_describe_topic_partitions(
 
 
 def _described(
-    services: BrokerServices, listener_name: str, topic: TopicImage, numbers: range
+    services: BrokerServices,
+    request: Request[DescribeTopicPartitionsRequest],
+    topic: TopicImage,
+    numbers: range,
 ) -> DescribeTopicPartitionsResponseTopic:
+    listener_name = request.session.listener_name
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=authorized_operations(
+            services, request.session, ResourceType.TOPIC, topic.name
+        ),
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 error_code=_partition_error(services, listener_name, partition),

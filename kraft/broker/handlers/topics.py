@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
+from kraft.broker.client_quotas import CONTROLLER_MUTATION
 from kraft.broker.handlers.forwarding import (
     MAX_REPLICAS,
     Forwarded,
@@ -37,12 +39,34 @@ from kraft.protocol.schemas.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from kraft.security.quotas.entities import user_of
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.rpc import messages
 
 MAX_NEW_CONFIGS = 50_000
 """Configs of all topics that one request creates."""
+STRICT_FROM = {CreateTopicsRequest: 6, DeleteTopicsRequest: 5, CreatePartitionsRequest: 3}
+"""The versions whose clients know of THROTTLING_QUOTA_EXCEEDED (KIP-599); older ones are made to wait afterwards."""
 _NAMED_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+
+
+def _mutator(request: Request[Any]) -> messages.Mutator:
+    """Whose quota a change of topics is taken from."""
+    strict = request.version >= STRICT_FROM[type(request.body)]
+    return messages.Mutator(user_of(request.session.principal), request.client_id or "", strict)
+
+
+class _Throttle:
+    """How long the controller has a client wait."""
+
+    def __init__(self, services: BrokerServices, request: Request[Any]) -> None:
+        self._services = services
+        self._request = request
+        self.time_ms = 0
+
+    def note(self, wait_ms: int) -> None:
+        """The controller has answered: the connection is muted from now on."""
+        self.time_ms = self._services.quotas.throttle(self._request.session, CONTROLLER_MUTATION, wait_ms)
 
 
 async def handle_create_topics(
@@ -60,12 +84,20 @@ async def handle_create_topics(
     )
     topics = {topic.name: topic for topic in body.topics}
     call = messages.CreateTopicsRequest(
-        tuple(_new_topic(topics[name]) for name in split.allowed), body.validate_only
+        tuple(_new_topic(topics[name]) for name in split.allowed), body.validate_only, _mutator(request)
     )
+    throttle = _Throttle(services, request)
+
+    def creations(
+        forwarded: Forwarded[messages.CreateTopicsResponse],
+    ) -> Iterator[CreatableTopicResult]:
+        throttle.note(forwarded.response.throttle_time_ms)
+        return _creations(forwarded)
+
     results = await split.forward(
-        services, call, timeout_s(body.timeout_ms), _creations, changes=not body.validate_only
+        services, call, timeout_s(body.timeout_ms), creations, changes=not body.validate_only
     )
-    return CreateTopicsResponse(topics=results)
+    return CreateTopicsResponse(throttle_time_ms=throttle.time_ms, topics=results)
 
 
 def _refuse_creation(names: Iterable[str], refusal: Refusal) -> list[CreatableTopicResult]:
@@ -144,11 +176,13 @@ async def handle_delete_topics(
     if problem:
         return DeleteTopicsResponse(responses=_refuse_deletion(wanted, problem))
     split = Split(wanted, lambda _: None, _refuse_deletion)
+    throttle = _Throttle(services, request)
 
     def deletions(
         forwarded: Forwarded[messages.DeleteTopicsResponse],
     ) -> Iterator[DeletableTopicResult | None]:
         """The controller answers once for each topic, however often it is named in the same way."""
+        throttle.note(forwarded.response.throttle_time_ms)
         results = iter(forwarded.response.topics)
         answered: set[messages.TopicToDelete] = set()
         for topic in split.allowed:
@@ -164,9 +198,9 @@ async def handle_delete_topics(
                 *forwarded.outcome(result.error, result.message),
             )
 
-    call = messages.DeleteTopicsRequest(tuple(split.allowed))
+    call = messages.DeleteTopicsRequest(tuple(split.allowed), _mutator(request))
     results = await split.forward(services, call, timeout_s(body.timeout_ms), deletions)
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(throttle_time_ms=throttle.time_ms, responses=results)
 
 
 def _refuse_deletion(
@@ -203,11 +237,20 @@ async def handle_create_partitions(
             for topic in split.allowed
         ),
         body.validate_only,
+        _mutator(request),
     )
+    throttle = _Throttle(services, request)
+
+    def growths(
+        forwarded: Forwarded[messages.CreatePartitionsResponse],
+    ) -> Iterator[CreatePartitionsTopicResult]:
+        throttle.note(forwarded.response.throttle_time_ms)
+        return _growths(forwarded)
+
     results = await split.forward(
-        services, call, timeout_s(body.timeout_ms), _growths, changes=not body.validate_only
+        services, call, timeout_s(body.timeout_ms), growths, changes=not body.validate_only
     )
-    return CreatePartitionsResponse(results=results)
+    return CreatePartitionsResponse(throttle_time_ms=throttle.time_ms, results=results)
 
 
 def _growths(

@@ -16,11 +16,14 @@ from kraft.broker.membership.metadata_loader import MetadataLoader
 from kraft.protocol.errors import ErrorCode
 from quorum.controller.topic_names import topic_name_problem
 from quorum.rpc.envelope import RpcError
-from quorum.rpc.messages import NO_ERROR, CreateTopicsRequest, NewTopic
+from quorum.rpc.messages import NO_ERROR, CreateTopicsRequest, Mutator, NewTopic
 
 TIMEOUT_S = 5.0
 TOPICS_MAX = 10_000
 """Topics that are being made at once, and that one request may ask for; who asks for more asks again."""
+
+
+_NOT_REFUSED = (NO_ERROR, "TOPIC_ALREADY_EXISTS", "THROTTLING_QUOTA_EXCEEDED")
 
 
 class _Call:
@@ -44,9 +47,12 @@ class TopicCreation:
         self._loader = loader
         self._calls: dict[str, _Call] = {}
 
-    async def ensure(self, topics: Iterable[NewTopic], timeout_s: float = TIMEOUT_S) -> dict[str, ErrorCode]:
+    async def ensure(
+        self, topics: Iterable[NewTopic], timeout_s: float = TIMEOUT_S, mutator: Mutator | None = None
+    ) -> dict[str, ErrorCode]:
         """Has those made that do not exist, with the partitions, replicas and configs that they name, or with the
-        cluster's defaults. A topic that exists is left as it is.
+        cluster's defaults. A topic that exists is left as it is. `mutator` is the client for whom this is done; a quota
+        that it has exceeded lets it ask again later (KIP-599).
 
         Returns why any were refused. What is neither refused nor there when this returns may be there later (no
         controller answers, time is over, too many are asked for): ask again.
@@ -64,7 +70,7 @@ class TopicCreation:
                         break
                     call = _Call(mine) if mine else self._calls[left[0]]
                     if mine:
-                        await self._make(call, [wanted[name] for name in mine], timeout_s)
+                        await self._make(call, [wanted[name] for name in mine], timeout_s, mutator)
                     else:
                         await call.over.wait()
                     if not call.is_given_up:
@@ -74,20 +80,24 @@ class TopicCreation:
             pass
         return refused
 
-    async def _make(self, call: _Call, topics: Sequence[NewTopic], timeout_s: float) -> None:
+    async def _make(
+        self, call: _Call, topics: Sequence[NewTopic], timeout_s: float, mutator: Mutator | None
+    ) -> None:
         self._calls.update(dict.fromkeys(call.names, call))
         try:
-            call.refused = await self._created(topics, timeout_s)
+            call.refused = await self._created(topics, timeout_s, mutator)
             call.is_given_up = False
         finally:
             for name in call.names:
                 del self._calls[name]
             call.over.set()
 
-    async def _created(self, topics: Sequence[NewTopic], timeout_s: float) -> Mapping[str, ErrorCode]:
+    async def _created(
+        self, topics: Sequence[NewTopic], timeout_s: float, mutator: Mutator | None
+    ) -> Mapping[str, ErrorCode]:
         try:
             answer, _ = await self._controller.call_persistently(
-                CreateTopicsRequest(tuple(topics)), timeout_s=timeout_s
+                CreateTopicsRequest(tuple(topics), mutator=mutator), timeout_s=timeout_s
             )
         except RpcError:
             return {}
@@ -95,7 +105,5 @@ class TopicCreation:
         if any(result.error == NO_ERROR for result in results):
             await self._loader.wait_until(lambda image: image.offset >= answer.offset)
         return {
-            result.name: ErrorCode[result.error]
-            for result in results
-            if result.error not in (NO_ERROR, "TOPIC_ALREADY_EXISTS")
+            result.name: ErrorCode[result.error] for result in results if result.error not in _NOT_REFUSED
         }

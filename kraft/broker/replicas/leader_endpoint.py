@@ -7,7 +7,6 @@ closed on any failure, and opened again by the next call. (Implements `fetcher.l
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from fetcher.leader_endpoint import (
     OffsetsQuery,
     PartitionKey,
 )
+from kraft.broker.peer_security import PLAIN_PEERS, PeerSecurity
 from kraft.broker.replicas.peer_connection import PeerConnection
 from kraft.protocol import fetch as wire
 from kraft.protocol.errors import ErrorCode
@@ -51,14 +51,14 @@ class RemoteLeader:
         broker_epoch: Callable[[], int],
         address: Callable[[], Listener | None],
         request_timeout_s: float,
-        ssl_context: ssl.SSLContext | None = None,
+        security: PeerSecurity = PLAIN_PEERS,
     ) -> None:
         self._leader_id = leader_id
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._address = address
         self._timeout_s = request_timeout_s
-        self._ssl_context = ssl_context
+        self._security = security
         self._connections: dict[int, PeerConnection] = {}
         """By lane."""
         self._session_keys: dict[tuple[bytes, int], PartitionKey] = {}
@@ -155,7 +155,7 @@ class RemoteLeader:
         connection = self._connections.get(lane)
         if connection is None:
             connection = self._connections[lane] = PeerConnection(
-                self._leader_id, self._address, client_id=CLIENT_ID, ssl_context=self._ssl_context
+                self._leader_id, self._address, client_id=CLIENT_ID, security=self._security
             )
         return await connection.request(body, version, timeout_s=timeout_s)
 

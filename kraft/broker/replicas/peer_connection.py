@@ -2,22 +2,26 @@
 
 The replica fetcher has one for each lane of a leader (`leader_endpoint`), the lag of groups one for each leader that it
 asks (`kraft.broker.coordinators.group_lag`). A call that is cancelled costs the connection, since its answer would come
-in the way of the next one's.
+in the way of the next one's. Where the listener has SASL, a new connection first says who this broker is, and again
+before the session that it is granted is over (KIP-368).
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from fetcher.leader_endpoint import LeaderUnavailable
+from kraft.broker.peer_security import PLAIN_PEERS, PeerSecurity
+from kraft.network.authentication import authenticate
 from kraft.network.client import DEFAULT_MAX_RESPONSE_BYTES, BrokerConnection, ConnectionLostError
 from kraft.protocol.schema import Message
 from quorum.metadata.records import Listener
 
 CONNECT_TIMEOUT_S = 2.0
+RENEWED_AFTER: Final = 0.85
+"""Of a session's time, as Kafka's clients do at the earliest."""
 
 
 class PeerConnection:
@@ -29,21 +33,23 @@ class PeerConnection:
         address: Callable[[], Listener | None],
         *,
         client_id: str,
-        ssl_context: ssl.SSLContext | None = None,
+        security: PeerSecurity = PLAIN_PEERS,
         max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
     ) -> None:
         self._broker_id = broker_id
         self._address = address
         self._client_id = client_id
-        self._ssl_context = ssl_context
+        self._security = security
         self._max_response_bytes = max_response_bytes
         self._connection: BrokerConnection | None = None
+        self._renew_at_s: float | None = None
+        """When, in loop time, this broker authenticates again; None: never."""
         self._opening = asyncio.Lock()
 
     async def request(self, body: Message, version: int, *, timeout_s: float) -> Any:
         """The answer to one request. Raises LeaderUnavailable."""
         connection = self._connection
-        if connection is None or connection.closed:
+        if connection is None or connection.closed or self._is_due():
             connection = await self._connect()
         try:
             return await connection.request(body, version, timeout_s=timeout_s)
@@ -59,22 +65,47 @@ class PeerConnection:
         async with self._opening:
             connection = self._connection
             if connection is not None and not connection.closed:
+                if self._is_due():
+                    await self._authenticate(connection)
                 return connection
             address = self._address()
             if address is None:
                 raise LeaderUnavailable(f"broker {self._broker_id} has no address that this broker knows")
             try:
-                self._connection = await BrokerConnection.connect(
+                connection = await BrokerConnection.connect(
                     address.host,
                     address.port,
                     client_id=self._client_id,
                     timeout_s=CONNECT_TIMEOUT_S,
-                    ssl_context=self._ssl_context,
+                    ssl_context=self._security.context(),
                     max_response_bytes=self._max_response_bytes,
                 )
             except ConnectionLostError as error:
                 raise LeaderUnavailable(f"broker {self._broker_id}: {error}") from error
-            return self._connection
+            await self._authenticate(connection)
+            self._connection = connection
+            return connection
+
+    def _is_due(self) -> bool:
+        return self._renew_at_s is not None and asyncio.get_running_loop().time() >= self._renew_at_s
+
+    async def _authenticate(self, connection: BrokerConnection) -> None:
+        """Says who this broker is, where it has to. What was sent before is answered; what comes now waits for it."""
+        credentials = self._security.credentials
+        if credentials is None:
+            return
+        began_s = asyncio.get_running_loop().time()
+        try:
+            lifetime_s = await authenticate(
+                connection, credentials, self._security.nonce(), timeout_s=CONNECT_TIMEOUT_S
+            )
+        except ConnectionLostError as error:
+            connection.close()
+            raise LeaderUnavailable(f"broker {self._broker_id}: {error}") from error
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        self._renew_at_s = None if lifetime_s is None else began_s + lifetime_s * RENEWED_AFTER
 
     def close(self) -> None:
         """Closes it, if it is open."""

@@ -24,6 +24,7 @@ from kraft.auditing.comparing import (
 )
 from kraft.auditing.messages import DEFAULT_AUDIT_TOPIC
 from kraft.cli.shared.bootstrap import bootstrap_text
+from kraft.cli.shared.command_config import config_of
 from kraft.cli.shared.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -182,6 +183,7 @@ def audit(
     question = Question(
         topic,
         {
+            **config_of(bootstrap_server).options,
             **dict(parse_pairs(client_option or [], "--client-option")),
             "kafka.bootstrap.servers": bootstrap_text(bootstrap_server),
         },

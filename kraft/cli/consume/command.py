@@ -34,6 +34,7 @@ from kraft.cli.consume.positions import (
 )
 from kraft.cli.consume.rendering import FORMAT_HELP, Render, compile_format, render_json
 from kraft.cli.shared.bootstrap import bootstrap_text
+from kraft.cli.shared.command_config import config_of
 from kraft.cli.shared.escapes import unescape
 from kraft.cli.shared.interrupts import ends_like_ctrl_c
 from kraft.cli.shared.librdkafka import Properties, client_of, parse_properties
@@ -146,7 +147,11 @@ def consume(
     settings = {**parse_properties(properties or [], OWNED), "isolation.level": isolation_level.value}
     note = note_client_errors()
     own = {} if joined is None else joined.properties(start)
-    consumer = _consumer({"bootstrap.servers": bootstrap_text(bootstrap_server), **settings}, own, note)
+    where = {
+        "bootstrap.servers": bootstrap_text(bootstrap_server),
+        **config_of(bootstrap_server).security.producer_properties(),
+    }
+    consumer = _consumer({**where, **settings}, own, note)
     member = None if joined is None else Member(consumer, note)
     copy = Copy(render, max_records, member)
     try:

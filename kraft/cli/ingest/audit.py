@@ -11,6 +11,7 @@ import typer
 
 from kraft.cli.ingest.run import failures_told, require_ingest
 from kraft.cli.shared.bootstrap import bootstrap_text
+from kraft.cli.shared.command_config import config_of
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, AllowHoles, Bootstrap, ClientOption, Json, parse_pairs
 from kraft.cli.shared.output import complain, print_json, print_line, print_rows
 from kraft.cli.shared.tables import Rows
@@ -52,7 +53,12 @@ def audit(
                 f"{folder} is no table: name the folder that was given to `kraft ingest --to`", EXIT_USAGE
             )
         view = read_table(folder)
-        options = check_client_options(dict(parse_pairs(client_option or [], "--client-option")))
+        options = check_client_options(
+            {
+                **config_of(bootstrap_server).options,
+                **dict(parse_pairs(client_option or [], "--client-option")),
+            }
+        )
         with _cluster(view, bootstrap_text(bootstrap_server), options, allow_holes=allow_holes) as cluster:
             report = audited(view, cluster)
     if as_json:

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from kraft.cli.ingest.audit import audit
 from kraft.cli.ingest.optimize import optimize
 from kraft.cli.ingest.vacuum import vacuum
+from kraft.cli.shared.command_config import config_of
 from kraft.cli.shared.options import (
     DEFAULT_BOOTSTRAP,
     AllowHoles,
@@ -141,7 +142,10 @@ def ingest(
             commit_group=commit_group,
             master=master,
             allow_holes=allow_holes,
-            client_options=dict(parse_pairs(client_option or [], "--client-option")),
+            client_options={
+                **config_of(bootstrap_server).options,
+                **dict(parse_pairs(client_option or [], "--client-option")),
+            },
             metrics_port=metrics_port,
             bootstrap=bootstrap_server,
         ),

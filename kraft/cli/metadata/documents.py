@@ -1,6 +1,7 @@
 """Metadata as plain documents and as lines: records, and an image as the records that it amounts to.
 
-Pure. It prints what the dataclasses hold, whichever fields a record has. Ids of 16 bytes are written as Kafka writes
+Pure. It prints what the dataclasses hold, whichever fields a record has, but no secret: a field that is in no repr is
+hidden. Ids of 16 bytes are written as Kafka writes
 them, 22 characters of base64. `kraft metadata dump` and `shell` use it.
 """
 
@@ -14,8 +15,9 @@ from typing import Any, get_args
 
 from kraft.cli.shared.documents import Document, uuid_text
 from quorum.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from quorum.metadata.records import Listener, Record
+from quorum.metadata.records import ClientQuota, Listener, Record
 
+HIDDEN = "(hidden)"
 _PLAIN = re.compile(r"[\w.:/@<>+*-]+")
 _LISTENER = set(Listener._fields)
 _EMPTY_BY_DEFAULT = {
@@ -32,7 +34,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [plain(element) for element in value]
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {
+            field.name: plain(getattr(value, field.name)) if field.repr else HIDDEN for field in fields(value)
+        }
     return value
 
 
@@ -42,7 +46,7 @@ def record_document(record: Record) -> Document:
     for field in fields(record):
         value = getattr(record, field.name)
         if value is not None or field.default is not None:
-            document[field.name] = plain(value)
+            document[field.name] = plain(value) if field.repr else HIDDEN
     return document
 
 
@@ -59,6 +63,8 @@ def image_documents(image: MetadataImage) -> Iterator[Document]:
             "node_id": node_id,
             "directory_id": uuid_text(image.voters[node_id]),
         }
+    for acl in sorted(image.acls):
+        yield {"type": "AccessControlEntry", "acl": plain(acl)}
     for broker_id in sorted(image.brokers):
         yield broker_document(image.brokers[broker_id])
     for name in sorted(image.topic_ids):
@@ -76,6 +82,13 @@ def image_documents(image: MetadataImage) -> Iterator[Document]:
                 "key": key,
                 "value": values[key],
             }
+    for name, mechanism in sorted(image.scram_credentials):
+        credential = plain(image.scram_credentials[name, mechanism])
+        yield {"type": "UserScramCredential", "name": name, "mechanism": mechanism, **credential}
+    for entity in sorted(image.client_quotas):
+        quotas = image.client_quotas[entity]
+        for key in sorted(quotas):
+            yield record_document(ClientQuota(entity, key, quotas[key]))
     if image.next_producer_id:
         yield {"type": "ProducerIds", "next_producer_id": image.next_producer_id}
 

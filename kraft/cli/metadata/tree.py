@@ -7,6 +7,7 @@ Pure and lazy: a folder makes its contents when somebody looks into it, so that 
     /topics/by-name/NAME/{id,name} and /topics/by-name/NAME/PARTITION/data
     /topics/by-id/ID/…      the same topics
     /configs/{topic,broker}/NAME/KEY      the defaults of all brokers are those of `<default>`
+    /scram/MECHANISM/USER
     /features/NAME, /voters/ID, /producerIds/nextProducerId
     /local/{offset,epoch,source}
 """
@@ -17,10 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
-from kraft.cli.metadata.documents import broker_document, partition_document
+from kraft.cli.metadata.documents import broker_document, partition_document, plain
 from kraft.cli.shared.documents import uuid_text
 from quorum.metadata.image import BrokerImage, MetadataImage, TopicImage
-from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
+from quorum.metadata.records import BROKER_RESOURCE, SCRAM_MECHANISM_NAMES, TOPIC_RESOURCE
 
 DEFAULT_RESOURCE = "<default>"
 """Stands for the empty resource name, which would be no name of a file."""
@@ -67,6 +68,7 @@ def metadata_tree(image: MetadataImage, source: str) -> TreeFolder:
         ),
         "features": _values((name, image.features[name]) for name in sorted(image.features)),
         "voters": _values((str(voter), uuid_text(image.voters[voter])) for voter in sorted(image.voters)),
+        "scram": TreeFolder(lambda: _users(image)),
         "producerIds": _values([("nextProducerId", image.next_producer_id)]),
         "local": _values([("offset", image.offset), ("epoch", image.epoch), ("source", source)]),
     }
@@ -87,6 +89,15 @@ def _folder(children: Mapping[str, TreeNode]) -> TreeFolder:
 
 def _values(pairs: Iterable[tuple[str, Any]]) -> TreeFolder:
     return _folder({name: TreeValue(content) for name, content in pairs})
+
+
+def _users(image: MetadataImage) -> dict[str, TreeNode]:
+    """As in Kafka's shell: by mechanism, then by name."""
+    found: dict[str, dict[str, TreeNode]] = {}
+    for name, mechanism in sorted(image.scram_credentials):
+        credential = TreeValue(plain(image.scram_credentials[name, mechanism]))
+        found.setdefault(SCRAM_MECHANISM_NAMES[mechanism], {})[name] = credential
+    return {mechanism: _folder(users) for mechanism, users in sorted(found.items())}
 
 
 def _broker(broker: BrokerImage) -> TreeFolder:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from partitions.log.errors import DataDirectoryError
 from partitions.log.node_logs.meta_properties import read_meta_properties
 from quorum.errors import MalformedMessageError
 from quorum.rpc import messages
-from quorum.rpc.client import ControllerChannel, RpcClient
+from quorum.rpc.client import ControllerChannel, RpcClient, TlsSource
 from quorum.rpc.envelope import RpcError, RpcUnavailable
 from quorum.rpc.message_codec import decode_response, encode
 
@@ -49,7 +48,7 @@ class Controllers:
     advice: str
     """What to do when the secret is refused."""
     listener_name: str = "CONTROLLER"
-    tls: ssl.SSLContext | None = None
+    tls: TlsSource | None = None
 
 
 def controllers_of_config(path: Path, addresses: str | None = None) -> Controllers:
@@ -81,7 +80,7 @@ def controllers_of_config(path: Path, addresses: str | None = None) -> Controlle
     )
 
 
-def _tls(path: Path, config: ServerConfig) -> ssl.SSLContext | None:
+def _tls(path: Path, config: ServerConfig) -> TlsSource | None:
     try:
         return controller_client_context(config)
     except ConfigError as error:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from kraft.cli.shared.bootstrap import HostPort, parse_bootstrap
+from kraft.cli.shared.command_config import config_of
+from kraft.network.authentication import AuthenticationFailedError, authenticate
 from kraft.network.client import BrokerConnection, ConnectionLostError
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schema import Message
@@ -33,11 +37,13 @@ from kraft.protocol.schemas.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from kraft.spark.errors import OptionError
 from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from partitions.topic_partition import TopicPartition
 
 CLIENT_ID = "kraft-cli"
 CONNECT_TIMEOUT_S = 3.0
+NONCE_BYTES = 24
 CHANGE_TIMEOUT_MS = 30_000
 """How long the cluster may take over a request, as the request says."""
 REQUEST_TIMEOUT_S = 35.0
@@ -93,9 +99,36 @@ def _resource_text(resource_type: ConfigResourceType, name: str) -> str:
     return f"{resource_type.name.lower()} {name}" if name else f"all {resource_type.name.lower()}s"
 
 
-async def _answering(host: str, port: int) -> BrokerConnection:
+class Peers:
+    """How the cluster's brokers are connected to."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        """Raises UserError for files that cannot be used."""
+        security = config_of(bootstrap_servers).security
+        self._credentials = security.credentials
+        try:
+            self._tls: ssl.SSLContext | None = security.context()
+        except OptionError as error:
+            raise UserError(str(error), EXIT_USAGE) from error
+
+    async def connect(self, host: str, port: int) -> BrokerConnection:
+        """A connection that has said who the command is, if it is somebody. Raises ConnectionLostError."""
+        connection = await BrokerConnection.connect(
+            host, port, client_id=CLIENT_ID, timeout_s=CONNECT_TIMEOUT_S, ssl_context=self._tls
+        )
+        if self._credentials is not None:
+            try:
+                nonce = secrets.token_urlsafe(NONCE_BYTES)
+                await authenticate(connection, self._credentials, nonce, timeout_s=CONNECT_TIMEOUT_S)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+
+async def _answering(peers: Peers, host: str, port: int) -> BrokerConnection:
     """A connection that has answered once. Raises ConnectionLostError."""
-    connection = await BrokerConnection.connect(host, port, client_id=CLIENT_ID, timeout_s=CONNECT_TIMEOUT_S)
+    connection = await peers.connect(host, port)
     try:
         await connection.request(MetadataRequest(topics=[]), METADATA_VERSION, timeout_s=CONNECT_TIMEOUT_S)
     except BaseException:
@@ -104,13 +137,15 @@ async def _answering(host: str, port: int) -> BrokerConnection:
     return connection
 
 
-async def _first_answering(servers: list[HostPort]) -> tuple[BrokerConnection, list[HostPort]]:
+async def _first_answering(peers: Peers, servers: list[HostPort]) -> tuple[BrokerConnection, list[HostPort]]:
     """A connection to the first that answers, and the servers in the order in which to go on after it. Raises
     ConnectionLostError if none does."""
     reasons = []
     for number, (host, port) in enumerate(servers, start=1):
         try:
-            return await _answering(host, port), [*servers[number:], *servers[:number]]
+            return await _answering(peers, host, port), [*servers[number:], *servers[:number]]
+        except AuthenticationFailedError:
+            raise  # waiting, or another broker, does not change a password
         except ConnectionLostError as error:
             reasons.append(str(error))
     raise ConnectionLostError(f"no broker answers: {'; '.join(reasons)}")
@@ -131,10 +166,13 @@ class BrokerAwayError(UserError):
 class AdminClient:
     """A connection to one broker of the cluster, and to others when they have to be asked themselves."""
 
-    def __init__(self, connection: BrokerConnection, servers: list[HostPort]) -> None:
+    def __init__(
+        self, connection: BrokerConnection, servers: list[HostPort], peers: Peers | None = None
+    ) -> None:
         """`servers` are those to turn to if the connection is lost, in their order."""
         self._connection = connection
         self._servers = servers
+        self._peers = Peers("") if peers is None else peers
         self._others: dict[int, BrokerConnection | None] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
 
@@ -143,7 +181,10 @@ class AdminClient:
         """Connects to the first bootstrap server that answers a request: one that is starting, or that stands
         still, accepts connections as well. Each has its time, once. Raises UserError if none answers."""
         try:
-            return cls(*await _first_answering(parse_bootstrap(bootstrap_servers)))
+            peers = Peers(bootstrap_servers)
+            return cls(*await _first_answering(peers, parse_bootstrap(bootstrap_servers)), peers)
+        except AuthenticationFailedError as error:
+            raise UserError(str(error)) from error
         except ConnectionLostError as error:
             raise UserError(str(error), unanswered) from error
 
@@ -151,7 +192,7 @@ class AdminClient:
         """Leaves the broker that is connected for the next bootstrap server that answers, itself at the last.
         Raises ConnectionLostError if none does; it may be called again then."""
         self._connection.close()
-        self._connection, self._servers = await _first_answering(self._servers)
+        self._connection, self._servers = await _first_answering(self._peers, self._servers)
 
     def close(self) -> None:
         for connection in (self._connection, *self._others.values()):
@@ -283,9 +324,7 @@ class AdminClient:
             self._others[broker_id] = None
             if address is not None:
                 try:
-                    self._others[broker_id] = await BrokerConnection.connect(
-                        *address, client_id=CLIENT_ID, timeout_s=CONNECT_TIMEOUT_S
-                    )
+                    self._others[broker_id] = await self._peers.connect(*address)
                 except ConnectionLostError:
                     return None
         return self._others[broker_id]

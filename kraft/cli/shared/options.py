@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from kraft.cli.shared.bootstrap import DEFAULT_BOOTSTRAP_HELP, default_bootstrap
+from kraft.cli.shared.command_config import OPTION, PLAIN, CommandConfig, Servers, read_command_config
 from kraft.user_error import EXIT_USAGE, UserError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -18,11 +20,38 @@ DEFAULT_BOOTSTRAP = ""
 """The default of the option below in a command's signature: the command never sees it, but the brokers found."""
 
 
+_SECURITY = "kraft.command_config"
+"""Where the callbacks of the two options meet, in a command's context."""
+
+
+def _read(context: typer.Context, value: Path | None) -> Path | None:
+    """Reads --command-config, before --bootstrap-server is looked at. Raises UserError."""
+    if value is not None and not context.resilient_parsing:
+        context.meta[_SECURITY] = read_command_config(value)
+    return value
+
+
 def _found(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
     """What the command gets for --bootstrap-server. Raises UserError."""
+    if context.resilient_parsing:
+        return value
     source = None if parameter.name is None else context.get_parameter_source(parameter.name)
     is_given = source is not None and source.name != "DEFAULT"
-    return value if is_given or context.resilient_parsing else default_bootstrap()
+    config: CommandConfig = context.meta.get(_SECURITY, PLAIN)
+    return Servers.of(value if is_given else config.servers or default_bootstrap(), config)
+
+
+CommandConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        OPTION,
+        metavar="FILE",
+        help="How to speak to the brokers: security.protocol, sasl.… and ssl.…, by librdkafka's or Java's names.",
+        callback=_read,
+        is_eager=True,
+        show_default=False,
+    ),
+]
 
 
 Bootstrap = Annotated[
@@ -90,8 +119,27 @@ def require_text(text: str, what: str) -> str:
     return text
 
 
+def secured(command: Command) -> Command:
+    """A command with --command-config beside its --bootstrap-server, which gets both as one value; as it is without."""
+    signature = inspect.signature(command, eval_str=True)
+    if "bootstrap_server" not in signature.parameters:
+        return command
+
+    @functools.wraps(command)
+    def with_config(*arguments: Any, command_config: Path | None = None, **named: Any) -> Any:
+        return command(*arguments, **named)
+
+    added = inspect.Parameter(
+        "command_config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=CommandConfigFile
+    )
+    with_config.__signature__ = signature.replace(parameters=[*signature.parameters.values(), added])  # type: ignore[attr-defined]
+    with_config.__annotations__ = {**command.__annotations__, "command_config": CommandConfigFile}
+    return with_config  # type: ignore[return-value]
+
+
 def reflowed(command: Command) -> Command:
-    """A command whose help is broken into lines by the terminal's width, not by the source's."""
+    """A command whose help is broken into lines by the terminal's width, not by the source's; `secured`."""
+    command = secured(command)
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return command

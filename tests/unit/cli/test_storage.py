@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import stat
 from pathlib import Path
 
 import pytest
 
 from kraft.cli.app import run
 from kraft.runtime.disk import RealDisk
+from kraft.security.scram import salted_password, scram_keys
 from kraft.storage import format_node, new_uuid
 from kraft.user_error import EXIT_USAGE, UserError
 from partitions.log.node_logs.meta_properties import read_meta_properties
-from quorum.bootstrap_checkpoint import read_bootstrap
+from quorum.bootstrap_checkpoint import Bootstrap, read_bootstrap
 
 CLUSTER_ID = "kraftTestingClusterIdA"
 
@@ -132,10 +135,10 @@ def test_chosen_levels_are_in_the_metadata_folder_of_a_controller(
     command = ["storage", "format", "-t", CLUSTER_ID, "-c", str(config)]
     assert run([*command, *wanted]) == 0
     assert "no effect" not in capsys.readouterr().err
-    assert read_bootstrap(RealDisk(), f"{tmp_path}/a") == {}
-    assert read_bootstrap(RealDisk(), f"{tmp_path}/b") == {"group.version": 0, "metadata.version": 25}
+    assert read_bootstrap(RealDisk(), f"{tmp_path}/a") == Bootstrap()
+    assert read_bootstrap(RealDisk(), f"{tmp_path}/b").levels == {"group.version": 0, "metadata.version": 25}
     assert run([*command, "--feature", "group.version=1", "--ignore-formatted"]) == 0
-    assert read_bootstrap(RealDisk(), f"{tmp_path}/b")["group.version"] == 0, "it may be in use"
+    assert read_bootstrap(RealDisk(), f"{tmp_path}/b").levels["group.version"] == 0, "it may be in use"
     assert f"{tmp_path}/b was formatted before" in capsys.readouterr().err
 
 
@@ -150,7 +153,7 @@ def test_a_broker_alone_starts_no_cluster(
         run(["storage", "format", "-t", CLUSTER_ID, "-c", str(config), "--feature", "group.version=0"]) == 0
     )
     assert "this node is none" in capsys.readouterr().err
-    assert read_bootstrap(RealDisk(), f"{tmp_path}/a") == {}
+    assert read_bootstrap(RealDisk(), f"{tmp_path}/a") == Bootstrap()
 
 
 @pytest.mark.parametrize(
@@ -178,3 +181,52 @@ def test_what_is_no_level_of_a_feature_is_wrong_usage(
     assert run(["storage", "format", "-t", CLUSTER_ID, "-c", str(config), *options]) == EXIT_USAGE
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "a").exists()
+
+
+def test_first_users_are_in_the_metadata_folder_and_their_passwords_are_not(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("of bob\n")
+    salt, salted = base64.b64encode(b"pepper").decode(), base64.b64encode(bytes(64)).decode()
+    command = ["storage", "format", "-t", CLUSTER_ID, "-c", str(config)]
+    command += ["--add-scram", "SCRAM-SHA-256=[name=alice,password=alice-secret]"]
+    command += ["-S", f"SCRAM-SHA-512=[name=bob,iterations=8192,password=@{secret}]"]
+    command += ["-S", f'SCRAM-SHA-512=[name="c=d",salt="{salt}",saltedpassword={salted}]']
+    assert run(command) == 0
+    users = {user.name: user for user in read_bootstrap(RealDisk(), f"{tmp_path}/a").users}
+    assert [(user.name, user.mechanism, user.iterations) for user in users.values()] == [
+        ("alice", 1, 4096),
+        ("bob", 2, 8192),
+        ("c=d", 2, 4096),
+    ]
+    bob = users["bob"]
+    keys = scram_keys("SCRAM-SHA-512", salted_password("SCRAM-SHA-512", "of bob", bob.salt, 8192))
+    assert keys == (bob.stored_key, bob.server_key)
+    assert users["c=d"].salt == b"pepper"
+    file = tmp_path / "a" / "bootstrap.checkpoint"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert b"alice-secret" not in file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("SCRAM-SHA-256", "it takes MECHANISM=[name=NAME,password=PASSWORD]"),
+        ("PLAIN=[name=a,password=Xx]", "PLAIN is no mechanism; use SCRAM-SHA-256 or SCRAM-SHA-512"),
+        ("SCRAM-SHA-256=[password=Xx]", "it needs a name of 1 to 255 characters"),
+        ("SCRAM-SHA-256=[name=a,password=]", "the password is empty"),
+        ("SCRAM-SHA-256=[name=a,password=Xx,iterations=4095]", "iterations is a number from 4096 to 16384"),
+        ("SCRAM-SHA-256=[name=a,password=Xx,salt=?]", "salt is no base64"),
+        ("SCRAM-SHA-256=[name=a,saltedpassword=Xx==]", "a saltedpassword needs its salt"),
+        ("SCRAM-SHA-256=[name=a,salt=YQ==,saltedpassword=YQ==]", "has 32 bytes"),
+        ("SCRAM-SHA-256=[name=a]", "it needs one of password and saltedpassword"),
+        ("SCRAM-SHA-256=[name=a,pasword=Xx]", "within the brackets stand iterations, name, password"),
+        ("SCRAM-SHA-256=[name=a,password=@/not/there]", "cannot read /not/there"),
+    ],
+)
+def test_what_is_no_user(text: str, sentence: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["storage", "format", "-t", CLUSTER_ID, "-c", str(config), "--add-scram", text]) in (1, 2)
+    told = " ".join(capsys.readouterr().err.split())
+    assert sentence in told
+    assert "Xx" not in told

@@ -33,6 +33,15 @@ STANDALONE = {
     **{key: value for key, value in COMBINED.items() if key != "controller.quorum.voters"},
     "controller.quorum.bootstrap.servers": "localhost:9093",
 }
+SCRAM_JAAS = "listener.name.clients.scram-sha-256.sasl.jaas.config"
+SECURED = {
+    **COMBINED,
+    "listeners": "CLIENTS://:9092,CONTROLLER://:9093",
+    "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
+    SCRAM_JAAS: 'org.x.ScramLoginModule required username="admin" password="s";',
+}
 
 KAFKA_SAMPLE = """
 ############################# Server Basics #############################
@@ -90,6 +99,41 @@ def test_kafkas_own_sample_file_loads() -> None:
     (warning,) = config.warnings
     assert warning.startswith("num.io.threads, num.network.threads, num.recovery.threads.per.data.dir, ")
     assert warning.endswith(" are Kafka's, and have no effect here")
+
+
+def test_a_listeners_own_keys_count_before_those_of_all() -> None:
+    config = load(
+        SECURED,
+        connections_max_reauth_ms="10",
+        **{
+            "listener.name.clients.connections.max.reauth.ms": "20",
+            "listener.name.clients.plain.connections.max.reauth.ms": "30",
+            "listener.name.other.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.clients.num.partitions": "5",
+        },
+    )
+    key = "connections.max.reauth.ms"
+    assert config.of_listener("OTHER", key, "PLAIN") == 10
+    assert config.of_listener("CLIENTS", key) == config.of_listener("CLIENTS", key, "SCRAM-SHA-256") == 20
+    assert config.of_listener("CLIENTS", key, "PLAIN") == 30
+    assert config.of_listener("OTHER", "sasl.enabled.mechanisms") == ("PLAIN",)
+    assert config.of_listener("CLIENTS", "sasl.jaas.config", "SCRAM-SHA-256").options["username"] == "admin"
+    assert config.unknown_keys == ("listener.name.clients.num.partitions",)
+    assert config.inter_broker_listener_name == "CLIENTS"
+
+
+def test_a_listeners_keys_come_from_the_environment_too() -> None:
+    text = "\n".join(f"{key}={value}" for key, value in SECURED.items())
+    variables = {"KAFKA_LISTENER_NAME_CLIENTS_SASL_ENABLED_MECHANISMS": "SCRAM-SHA-256,SCRAM-SHA-512"}
+    config = load_config(text, variables)
+    assert config.of_listener("CLIENTS", "sasl.enabled.mechanisms") == ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def test_brokers_speak_by_the_protocol_that_is_named() -> None:
+    listeners = "PLAINTEXT://:9092,SASL_PLAINTEXT://:9094,CONTROLLER://:9093"
+    config = load(COMBINED, listeners=listeners, security_inter_broker_protocol="PLAINTEXT",
+                  sasl_enabled_mechanisms="SCRAM-SHA-512")  # fmt: skip
+    assert config.inter_broker_listener == Endpoint("PLAINTEXT", "", 9092, "PLAINTEXT")
 
 
 def test_defaults_are_kafkas() -> None:
@@ -307,9 +351,22 @@ def test_a_key_that_is_set_twice_is_a_warning() -> None:
         (COMBINED, {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9092"}, "both have port 9092; give each its own"),
         (COMBINED, {"listeners": "PLAINTEXT://::1:9092,CONTROLLER://:9093"}, r"write \[address\]:port"),
         (COMBINED, {"listeners": "INSIDE://:9092,CONTROLLER://:9093"}, "add INSIDE:PLAINTEXT to listener.security"),
-        (COMBINED, {"listeners": "SASL_SSL://:9092,CONTROLLER://:9093",
-                    "listener_security_protocol_map": "SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT"},
-         "has the protocol SASL_SSL; use PLAINTEXT or SSL"),
+        (SECURED, {"listener_security_protocol_map": "CLIENTS:SASL_SSL,CONTROLLER:PLAINTEXT"},
+         "ssl.keystore.location is not set, and the"),
+        (SECURED, {"sasl_enabled_mechanisms": None}, "sasl.enabled.mechanisms is not set, .* name some of PLAIN"),
+        (SECURED, {"sasl_enabled_mechanisms": "GSSAPI"}, "'GSSAPI' is not supported; use some of PLAIN, SCRAM"),
+        (SECURED, {"sasl_enabled_mechanisms": "PLAIN"}, "name.clients.plain.sasl.jaas.config is not set, and"),
+        (SECURED, {"sasl_mechanism_inter_broker_protocol": None}, "protocol is not set, and brokers speak to each"),
+        (SECURED, {"sasl_mechanism_inter_broker_protocol": "PLAIN"}, "is PLAIN, .* it offers SCRAM-SHA-256"),
+        (SECURED, {SCRAM_JAAS: None}, "sasl.jaas.config has no username and password, and brokers speak"),
+        (SECURED, {SCRAM_JAAS: "hidden secret"}, r"sasl.jaas.config=\(hidden\): it is no login module"),
+        (SECURED, {"inter_broker_listener_name": "CLIENTS", "security_inter_broker_protocol": "SASL_SSL"},
+         "leave one of them out"),
+        (SECURED, {"listener_security_protocol_map": "CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_SSL"},
+         "the controller listener cannot be SASL_SSL"),
+        (COMBINED, {"security_inter_broker_protocol": "SSL"}, "'SSL' is not among the broker's listeners"),
+        (COMBINED, {"ssl_enabled_protocols": "TLSv1.1"}, "use some of TLSv1.2, TLSv1.3"),
+        (COMBINED, {"ssl_principal_mapping_rules": "RULE"}, "is neither DEFAULT nor RULE"),
         (COMBINED, {"listener_security_protocol_map": "PLAINTEXT=PLAINTEXT"}, "is not NAME:PROTOCOL"),
         (COMBINED, {"listener_security_protocol_map": "PLAINTEXT:PLAINTEXT"}, "add CONTROLLER:PLAINTEXT"),
         (CONTROLLER, {"listeners": "PLAINTEXT://:9093", "controller_listener_names": None},
@@ -321,8 +378,8 @@ def test_a_key_that_is_set_twice_is_a_warning() -> None:
         (COMBINED, {"advertised_listeners": "SSL://h:9092"}, "SSL is not among the broker's listeners"),
         (COMBINED, {"inter_broker_listener_name": "INSIDE"}, "'INSIDE' is not among the broker's listeners"),
         (COMBINED, {"listeners": "SSL://:9092,CONTROLLER://:9093"}, "ssl.keystore.location is not set"),
-        (COMBINED, {"ssl_client_auth": "requird"}, "'requird' is not supported; use none or required"),
-        (COMBINED, {"ssl_keystore_type": "JKS"}, "use PEM"),
+        (COMBINED, {"ssl_client_auth": "requird"}, "'requird' is not supported; use none or requested or required"),
+        (COMBINED, {"ssl_keystore_type": "JKS"}, "use PEM or PKCS12"),
         (COMBINED, {"broker_session_timeout_ms": "3000"}, "at least twice broker.heartbeat.interval.ms=2000"),
         (COMBINED, {"replica_lag_time_max_ms": "500"}, "must be below replica.lag.time.max.ms=500"),
         (COMBINED, {"replica_socket_timeout_ms": "500"}, "must be below replica.socket.timeout.ms=500"),

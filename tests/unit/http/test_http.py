@@ -12,6 +12,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
+from kraft.broker.client_quotas import QuotasSnapshot, Throttled
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.partition_health import FollowerLag
 from kraft.http.app import make_app
@@ -326,3 +327,29 @@ async def test_two_nodes_in_one_process_have_metrics_of_their_own() -> None:
     second.start_time_ms = 5
     texts = [await NodeMetrics(world).exposition() for world in (first, second)]
     assert texts[0] != texts[1]
+
+
+async def test_what_quotas_have_come_to(client: Client, world: World) -> None:
+    world.broker = BrokerSnapshot(
+        broker_id=1,
+        counters=world.counters,
+        state=3,
+        partition_count=0,
+        image=EMPTY,
+        led=LedPartitions(1),
+        quotas=QuotasSnapshot({"produce": Throttled(3, 1500)}, {"produce": 2}, 4, 5),
+    )
+    families = text_string_to_metric_families(await (await client.get("/metrics")).text())
+    shown = {
+        (sample.name, sample.labels["quota"]): sample.value
+        for family in families
+        for sample in family.samples
+        if "quota" in sample.labels
+    }
+    assert shown == {
+        ("kafka_server_quota_throttledrequests_total", "produce"): 3,
+        ("kafka_server_quota_throttletimems_total", "produce"): 1500,
+        ("kafka_server_quota_clients", "produce"): 2,
+        ("kafka_server_socketserver_throttledconnections_total", "ip"): 4,
+        ("kafka_server_socketserver_throttledconnections_total", "listener"): 5,
+    }

@@ -56,7 +56,7 @@ async def test_many_pages_over_one_connection(port: int) -> None:
 async def test_requests_sent_ahead_are_answered_in_order(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for path in (b"/health/live", b"/nope", b"/health/ready"):
-        writer.write(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+        writer.write(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
     answers = b""
     while answers.count(b"HTTP/1.1 ") < 3 or b'"reasons"' not in answers:
         answers += await asyncio.wait_for(reader.read(4096), 10)

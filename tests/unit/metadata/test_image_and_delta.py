@@ -8,9 +8,11 @@ import msgpack
 import pytest
 
 from quorum import errors
+from quorum.errors import AclExistsError, UnknownAclError
 from quorum.metadata import records as r
+from quorum.metadata.acls import Acl
 from quorum.metadata.delta import MetadataDelta
-from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage
+from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage, ScramCredential
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -130,6 +132,45 @@ def test_features_and_voters() -> None:
     after = delta.finish(12, 1)
     assert (after.features, after.voters) == ({}, {1: B, 3: B})
     assert (image.features, image.voters) == ({"y": 3}, {1: B, 3: A})
+
+
+def test_acls() -> None:
+    read, write = (Acl(2, "t", 3, "User:alice", "*", operation, 3) for operation in (3, 4))
+    image = applied(BASE, [r.AccessControlEntry(write), r.AccessControlEntry(read)])
+    assert image.acls == {read, write}
+    assert MetadataImage.decode(image.encode()) == image
+    delta = MetadataDelta(image)
+    delta.apply(r.RemoveAccessControlEntry(write), 12, 1)
+    assert delta.changed_acls == (write,)
+    assert (delta.finish(12, 1).acls, image.acls) == ({read}, {read, write})
+    with pytest.raises(AclExistsError):
+        applied(image, [r.AccessControlEntry(read)])
+    with pytest.raises(UnknownAclError):
+        applied(BASE, [r.RemoveAccessControlEntry(read)])
+
+
+def test_an_image_of_version_3_is_read_without_acls() -> None:
+    assert MetadataImage.decode(msgpack.packb([3, 10, 1, 5, [], [], [], [], []])).acls == frozenset()
+
+
+def test_quotas() -> None:
+    both, bytes_s = (("client-id", "app"), ("user", "")), "producer_byte_rate"
+    other = (("ip", "10.0.0.1"),)
+    image = applied(
+        BASE,
+        [
+            r.ClientQuota(both, bytes_s, 1024.0),
+            r.ClientQuota(both, "request_percentage", 0.5),
+            r.ClientQuota(other, "connection_creation_rate", 3.0),
+            r.ClientQuota(other, "connection_creation_rate", None),
+        ],
+    )
+    assert image.client_quotas == {both: {bytes_s: 1024.0, "request_percentage": 0.5}}
+    assert MetadataImage.decode(image.encode()) == image
+    after = applied(image, [r.ClientQuota(both, bytes_s, None)], offset=image.offset + 1)
+    assert after.client_quotas == {both: {"request_percentage": 0.5}}
+    assert image.client_quotas[both][bytes_s] == 1024.0
+    assert after.topics is image.topics
 
 
 def test_a_registration_says_what_the_broker_can_do() -> None:
@@ -318,6 +359,32 @@ def test_what_came_and_went_within_a_delta_never_was() -> None:
     assert delta.finish(10, 1) == BASE
 
 
+def credential(user: str, mechanism: int = 1, salt: bytes = b"salt") -> r.UserScramCredential:
+    return r.UserScramCredential(user, mechanism, salt, b"stored", b"server", 4096)
+
+
+def test_users_are_set_and_removed() -> None:
+    delta = MetadataDelta(BASE)
+    for record in (credential("b"), credential("a", 2), credential("a"), credential("b", salt=b"new")):
+        delta.apply(record, 11, 1)
+    image = delta.finish(11, 1)
+    assert delta.changed_scram_credentials == (("a", 1), ("a", 2), ("b", 1))
+    assert image.scram_credentials["b", 1] == ScramCredential(b"new", b"stored", b"server", 4096)
+    assert MetadataImage.decode(image.encode()) == image
+    assert not BASE.scram_credentials
+    without = applied(image, [r.RemoveUserScramCredential("a", 2)])
+    assert without.scram_credentials.keys() == {("a", 1), ("b", 1)}
+    with pytest.raises(errors.RecordDoesNotFitError, match="has no credential of mechanism 2"):
+        applied(without, [r.RemoveUserScramCredential("a", 2)])
+
+
+def test_no_text_shows_what_a_password_is_proved_with() -> None:
+    image = applied(BASE, [credential("b", salt=b"SECRET")])
+    for text in (repr(credential("b", salt=b"SECRET")), repr(image)):
+        assert "SECRET" not in text
+        assert "stored" not in text.replace("stored_", "")
+
+
 def test_equal_images_have_equal_bytes_whatever_their_history() -> None:
     first = applied(EMPTY, [broker(1), broker(2), r.Topic("x", A), r.Topic("y", B)])
     second = applied(EMPTY, [r.Topic("y", B), r.Topic("x", A), broker(2), broker(1)])
@@ -336,8 +403,12 @@ def test_an_image_survives_its_encoding() -> None:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ([4, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 3"),
-        ([-1, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 3"),
+        ([5, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 4"),
+        ([-1, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 4"),
+        ([3, 0, 0, 0, [], [], [], [], [], []], "is an array of 9 elements, not of 10"),
+        ([4, 0, 0, 0, [], [], [], [], [], [["u", 1, b"s", b"k", b"k", 1]] * 2, [], []], "listed twice"),
+        ([4, 0, 0, 0, [], [], [], [], [], [["u", 3, b"s", b"k", b"k", 1]], [], []], "an integer from 1 to 2"),
+        ([4, 0, 0, 0, [], [], [], [], [], [["u", 1, b"s", "k", b"k", 1]], [], []], "bytes are needed"),
         ([0, 0, 0, 0, [], []], "an image of version 0 is an array of 7"),
         ([1, 0, 0, 0, [], [], []], "an image of version 1 is an array of 9"),
         ([2, 0, 0, 0, [], [], []], "is an array of 9 elements, not of 7"),
@@ -361,6 +432,15 @@ def test_an_image_survives_its_encoding() -> None:
         ([0, 0, 0, 0, [], [[A, "x", [[[1], [2], -1, 0, 0, 0]]]], []], "not within the replicas"),
         ([0, 0, 0, 0, [], [[bytes(16), "x", []]], []], "may not be zero"),
         ([0, 0, 0, 0, [], [], [["topic", "x", []]]], "without configs"),
+        ([4, 0, 0, 0, [], [], [], [], [], [], [], [[[["user", "a"]], []]]], "without quotas"),
+        (
+            [4, 0, 0, 0, [], [], [], [], [], [], [], [[[["user", "a"]], [["x", 1]]]]],
+            "a finite float is needed",
+        ),
+        (
+            [4, 0, 0, 0, [], [], [], [], [], [], [], [[[["user", "a"], ["ip", "b"]], [["x", 1.0]]]]],
+            "ascending types",
+        ),
         ("image", "an image is an array"),
     ],
 )

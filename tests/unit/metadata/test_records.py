@@ -8,6 +8,7 @@ import pytest
 from quorum.errors import MalformedRecordError
 from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
+from quorum.metadata.acls import Acl
 
 TOPIC_ID = bytes(range(16))
 LISTENER = r.Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")
@@ -33,6 +34,12 @@ ONE_OF_EACH = [
     r.NoOp(),
     r.FeatureLevel("eligible.leader.replicas.version", 1),
     r.VoterIdentity(3, b"v" * 16),
+    r.UserScramCredential("alice", r.SCRAM_SHA_512, b"salt", b"stored", b"server", 4096),
+    r.RemoveUserScramCredential("alice", r.SCRAM_SHA_256),
+    r.AccessControlEntry(Acl(2, "orders", 3, "User:alice", "*", 3, 3)),
+    r.RemoveAccessControlEntry(Acl(4, "kafka-cluster", 3, "User:*", "::1", 2, 2)),
+    r.ClientQuota((("client-id", "app"), ("user", "")), "producer_byte_rate", 1024.0),
+    r.ClientQuota((("ip", "10.0.0.1"),), "connection_creation_rate", None),
 ]
 
 
@@ -48,6 +55,7 @@ def test_the_format_is_pinned() -> None:
     assert [msgpack.unpackb(codec.encode_record(record))[:2] for record in ONE_OF_EACH] == [
         [1, 1], [1, 1], [1, 1], [2, 0], [3, 0], [3, 0], [4, 0], [5, 2], [6, 3], [6, 3], [5, 2], [6, 3],
         [6, 3], [6, 3], [7, 0], [8, 0], [8, 0], [9, 0], [10, 0], [11, 0], [12, 0],
+        [13, 0], [14, 0], [15, 0], [16, 0], [17, 0], [17, 0],
     ]  # fmt: skip
     assert (
         codec.encode_record(ONE_OF_EACH[7]).hex()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,8 @@ from kraft.network.response import Answer, Response
 from kraft.network.server import ListenerError, SocketServer
 from kraft.runtime.disk import RealDisk
 from kraft.runtime.sendfile import real_sender
+from kraft.security.quotas.connection_quotas import Admission, ConnectionQuotas
+from kraft.security.quotas.rates import Windows
 
 if TYPE_CHECKING:
     from tests.unit.network.conftest import Dial, Listen, Until
@@ -225,3 +227,73 @@ async def test_plain_text_to_a_tls_listener_harms_nobody(listen: Listen, dial: D
     assert await reader.readexactly(6) == b"\0\0\0\2ok"
     writer.close()
     await writer.wait_closed()
+
+
+def rates(**values: Any) -> ConnectionQuotas:
+    """Of connections, over windows of 200 ms: one may be opened at once for each five a second."""
+    return ConnectionQuotas(Windows(1, 200), **values)
+
+
+async def test_connections_beyond_a_listeners_rate_are_read_later(
+    listen: Listen, dial: Dial, until: Until
+) -> None:
+    server = await listen(echo, limits=limits(), quotas=rates(of_broker=5))
+    loop, peers = asyncio.get_running_loop(), []
+    began_s = loop.time()
+    for number in range(3):
+        peers.append(await dial(server))
+        peers[-1].send(b"hello %d" % number, b"x" * 100_000)
+    answers = [await peer.frame() for peer in peers]
+    assert answers == [b"hello 0", b"hello 1", b"hello 2"]
+    assert loop.time() - began_s >= 0.2  # the last was muted for a window
+    assert server.refused_count == 0
+
+
+async def test_an_address_beyond_its_rate_is_held_and_turned_away(
+    listen: Listen, dial: Dial, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    quotas = rates()
+    quotas.update({(("ip", "127.0.0.1"),): {"connection_creation_rate": 5.0}})
+    server = await listen(echo, limits=limits(), quotas=quotas)
+    first, second = await dial(server), await dial(server)
+    second.send(b"never read", b"x" * 1_000_000)
+    first.send(b"hello")
+    assert await first.frame() == b"hello"
+    assert await second.at_end()
+    assert "faster than its quota" in caplog.text
+    assert server.refused_count == 1
+    await until(lambda: server.connection_count == 1)
+    third = await dial(server)  # the time that the second was held has filled the bucket
+    third.send(b"again")
+    assert await third.frame() == b"again"
+
+
+async def test_a_muted_connection_is_not_read(listen: Listen, dial: Dial, until: Until) -> None:
+    """Whatever its peer sends: TCP holds it back."""
+
+    class Watching(ConnectionQuotas):
+        def admit(self, listener: str, host: str, now_ms: float) -> Admission:
+            return Admission(is_taken=True, delay_ms=60_000)
+
+    watching = Watching(Windows(), of_broker=1)
+    server = await listen(echo, limits=limits(), quotas=watching)
+    peer = await dial(server)
+    await until(lambda: server.connection_count == 1)
+    (connection,) = server._connections.values()
+    for _ in range(100):
+        peer.send(b"x" * 100_000)
+        await asyncio.sleep(0)
+    await until(lambda: peer.writer.transport.get_write_buffer_size() > 0)
+    assert connection._frames.pending_bytes < 1_000_000
+    peer.reset()
+
+
+async def test_an_address_may_have_a_limit_of_its_own(listen: Listen, dial: Dial, until: Until) -> None:
+    server = await listen(
+        echo, limits=NetworkLimits(1000, max_connections_per_ip=0, max_connections_of_ip={"127.0.0.1": 1})
+    )
+    await dial(server)
+    await until(lambda: server.connection_count == 1)
+    assert await (await dial(server)).at_end()
+    assert server.refused_count == 1

@@ -13,7 +13,7 @@ from kio.index import load_request_schema
 from kio.schema.index import api_key_map
 
 from kraft.protocol import SUPPORTED, ApiKey, UnsupportedVersion, api_name, decode_request, is_supported
-from kraft.protocol.api import APIS, OF_CLIENTS, SPOKEN, is_flexible
+from kraft.protocol.api import APIS, is_flexible
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from kraft.protocol.messages import request_class, request_codec, response_class, response_codec
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -51,6 +51,10 @@ def test_what_is_advertised() -> None:
         "LIST_OFFSETS": (1, 11),
         "METADATA": (0, 13),
         "API_VERSIONS": (0, 4),
+        "SASL_HANDSHAKE": (1, 1),
+        "SASL_AUTHENTICATE": (0, 2),
+        "DESCRIBE_USER_SCRAM_CREDENTIALS": (0, 0),
+        "ALTER_USER_SCRAM_CREDENTIALS": (0, 0),
         "CREATE_TOPICS": (2, 7),
         "DELETE_TOPICS": (1, 6),
         "DELETE_RECORDS": (0, 2),
@@ -72,6 +76,8 @@ def test_what_is_advertised() -> None:
         "LIST_PARTITION_REASSIGNMENTS": (0, 0),
         "DESCRIBE_QUORUM": (0, 2),
         "UPDATE_FEATURES": (0, 2),
+        "DESCRIBE_CLIENT_QUOTAS": (0, 1),
+        "ALTER_CLIENT_QUOTAS": (0, 1),
         "UNREGISTER_BROKER": (0, 0),
         "DESCRIBE_CLUSTER": (0, 2),
         "DESCRIBE_PRODUCERS": (0, 0),
@@ -91,6 +97,9 @@ def test_what_is_advertised() -> None:
         "DELETE_GROUPS": (0, 2),
         "CONSUMER_GROUP_HEARTBEAT": (0, 1),
         "CONSUMER_GROUP_DESCRIBE": (0, 1),
+        "DESCRIBE_ACLS": (1, 3),
+        "CREATE_ACLS": (1, 3),
+        "DELETE_ACLS": (1, 3),
     }
 
 
@@ -100,24 +109,18 @@ def test_the_keys_are_kafkas() -> None:
     }
 
 
-def test_what_clients_ask_of_other_brokers_is_not_advertised() -> None:
-    assert not OF_CLIENTS.keys() & SUPPORTED.keys()
-    for api_key, api in OF_CLIENTS.items():
-        assert not any(is_supported(api_key, version) for version in api.versions)
-
-
-@pytest.mark.parametrize("api_key", SPOKEN)
+@pytest.mark.parametrize("api_key", APIS)
 def test_flexible_versions_are_kafkas(api_key: ApiKey) -> None:
-    for version in SPOKEN[api_key].versions:
+    for version in APIS[api_key].versions:
         if api_key != ApiKey.PRODUCE or version >= 3:
             assert is_flexible(api_key, version) == load_request_schema(int(api_key), version).__flexible__
 
 
-@pytest.mark.parametrize("api_key", SPOKEN)
+@pytest.mark.parametrize("api_key", APIS)
 def test_message_classes_know_their_api(api_key: ApiKey) -> None:
     for of, suffix in ((request_class(api_key), "Request"), (response_class(api_key), "Response")):
         assert of.API_KEY is api_key
-        assert of.__name__ == SPOKEN[api_key].stem + suffix
+        assert of.__name__ == APIS[api_key].stem + suffix
 
 
 @pytest.mark.parametrize("api_key", SUPPORTED)
@@ -243,6 +246,9 @@ def configs_of(*kinds: ConfigResourceType) -> SimpleNamespace:
         (ApiKey.LIST_CONFIG_RESOURCES, None, "refuse DESCRIBE_CONFIGS CLUSTER"),
         (ApiKey.DESCRIBE_CLUSTER, NAMED, ""),
         (ApiKey.DESCRIBE_CLUSTER, CREATING, "filter DESCRIBE CLUSTER"),
+        (ApiKey.DESCRIBE_ACLS, None, "refuse DESCRIBE CLUSTER"),
+        (ApiKey.CREATE_ACLS, None, "refuse ALTER CLUSTER"),
+        (ApiKey.DELETE_ACLS, None, "refuse ALTER CLUSTER"),
         (ApiKey.DESCRIBE_TOPIC_PARTITIONS, ALL, "filter DESCRIBE TOPIC"),
         (ApiKey.DESCRIBE_TOPIC_PARTITIONS, NAMED, "refuse DESCRIBE TOPIC"),
     ],
@@ -259,7 +265,8 @@ def test_what_an_authorizer_is_asked(api_key: ApiKey, body: Any, asked: str) -> 
 
 
 def test_every_api_but_the_first_of_a_connection_asks_for_something() -> None:
-    assert [key for key, api in APIS.items() if not api.permissions] == [ApiKey.API_VERSIONS]
+    unasked = [ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE]
+    assert [key for key, api in APIS.items() if not api.permissions] == unasked
 
 
 # The partitions that requests name

@@ -6,11 +6,14 @@ import random
 
 import pytest
 
+from quorum.metadata.acls import Acl
 from quorum.metadata.changes import ImageDiff, MetadataChanges
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.records import (
+    AccessControlEntry,
     BrokerChange,
+    ClientQuota,
     Config,
     FeatureLevel,
     Listener,
@@ -19,7 +22,9 @@ from quorum.metadata.records import (
     Record,
     RegisterBroker,
     RemoveTopic,
+    RemoveUserScramCredential,
     Topic,
+    UserScramCredential,
     VoterIdentity,
 )
 
@@ -50,7 +55,12 @@ def base() -> MetadataImage:
             Partition(tid(n), 1, (2, 3), (2, 3), 2),
         )
     ]
-    return applied(EMPTY, *brokers, *unfenced, *topics, Config("topic", "t1", "retention.ms", "5"))[1]
+    rest = [
+        Config("topic", "t1", "retention.ms", "5"),
+        UserScramCredential("u", 1, b"s", b"k", b"k", 4096),
+        ClientQuota((("user", "bob"),), "producer_byte_rate", 5.0),
+    ]
+    return applied(EMPTY, *brokers, *unfenced, *topics, *rest)[1]
 
 
 def told(changes: MetadataChanges) -> dict[str, object]:
@@ -63,6 +73,9 @@ def told(changes: MetadataChanges) -> dict[str, object]:
         "configs": changes.changed_configs,
         "features": changes.changed_features,
         "voters": changes.changed_voters,
+        "users": changes.changed_scram_credentials,
+        "acls": changes.changed_acls,
+        "quotas": changes.changed_client_quotas,
     }
 
 
@@ -80,6 +93,12 @@ STEPS: dict[str, tuple[Record, ...]] = {
     "a config less": (Config("topic", "t1", "retention.ms", None),),
     "a feature": (FeatureLevel("x", 1),),
     "a voter": (VoterIdentity(3, tid(1)),),
+    "a user": (UserScramCredential("new", 1, b"s", b"k", b"k", 4096),),
+    "a password": (UserScramCredential("u", 1, b"s", b"l", b"k", 4096),),
+    "a user less": (RemoveUserScramCredential("u", 1),),
+    "an ACL": (AccessControlEntry(Acl(2, "t1", 3, "User:alice", "*", 3, 3)),),
+    "a quota": (ClientQuota((("user", "alice"),), "producer_byte_rate", 1.0),),
+    "a quota less": (ClientQuota((("user", "bob"),), "producer_byte_rate", None),),
 }
 
 

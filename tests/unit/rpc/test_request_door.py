@@ -228,17 +228,15 @@ async def test_who_is_refused_with_an_old_session_gets_a_new_one_at_once(address
 def test_a_large_first_call_gets_through(
     new_loop: Callable[[], asyncio.AbstractEventLoop], is_tls: bool
 ) -> None:
-    server = client = None
-    if is_tls:
-        server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        server.load_cert_chain(PEM)
-        client = ssl.create_default_context(cafile=str(PEM))
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(PEM)
+    client = ssl.create_default_context(cafile=str(PEM))
 
     async def calls() -> None:
-        listener = ControllerListener(echo, SECRET, tls=server)
+        listener = ControllerListener(echo, SECRET, tls=server if is_tls else None)
         port = free_port()
         await listener.start("localhost", port)
-        caller = RpcClient(SECRET, tls=client)
+        caller = RpcClient(SECRET, tls=(lambda: client) if is_tls else None)
         for size in (900_000, 10):
             body = {"bytes": random.Random(size).randbytes(size)}
             assert await caller.call(f"localhost:{port}", "m", body, 20) == {"method": "m", **body}

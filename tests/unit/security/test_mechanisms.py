@@ -81,7 +81,7 @@ def test_what_is_not_utf8() -> None:
     ("verdict", "reason"),
     [
         (b"v=" + base64.b64encode(bytes(32)), "does not know the password"),
-        (b"v=", "empty salt or signature"),
+        (b"v=", "empty salt, proof or signature"),
         (b"e=invalid-proof", "refuses the name or the password"),
         (b"", "lacks the fields v"),
     ],

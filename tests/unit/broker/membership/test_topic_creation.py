@@ -10,7 +10,13 @@ import pytest
 from kraft.broker.membership import topic_creation
 from kraft.protocol.errors import ErrorCode
 from quorum.rpc.envelope import RpcUnavailable
-from quorum.rpc.messages import CreateTopicResult, CreateTopicsRequest, CreateTopicsResponse, NewTopic
+from quorum.rpc.messages import (
+    CreateTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    Mutator,
+    NewTopic,
+)
 from tests.support.broker_world import BrokerWorld, topic, topic_id
 
 OFFSETS = NewTopic("__offsets", 50, 3, configs=(("cleanup.policy", "compact"),))
@@ -105,3 +111,12 @@ async def test_so_many_are_made_at_once(world: BrokerWorld, monkeypatch: pytest.
     assert await soon(world, NewTopic("u")) == {}
     assert calls(world) == [["__offsets"], ["u"]]
     first.cancel()
+
+
+async def test_who_has_exceeded_its_quota_may_ask_again(world: BrokerWorld) -> None:
+    await world.start()
+    alice = Mutator("alice", "app", strict=True)
+    throttled = CreateTopicsResponse((CreateTopicResult("new", "THROTTLING_QUOTA_EXCEEDED"),), 500)
+    world.controller.answer(CreateTopicsRequest, throttled)
+    assert await world.services.topic_creation.ensure([NewTopic("new")], mutator=alice) == {}
+    assert [call.mutator for call in world.controller.calls_of(CreateTopicsRequest)] == [alice]

@@ -17,6 +17,7 @@ from fetcher.leader_endpoint import (
     OffsetsQuery,
 )
 from kraft.broker.dispatch import Dispatcher
+from kraft.broker.peer_security import PeerSecurity
 from kraft.broker.replicas.leader_endpoint import RemoteLeader, _error_name
 from kraft.broker.tls import follower_context, server_context
 from kraft.config import load_config
@@ -58,7 +59,7 @@ class Leader:
             broker_epoch=lambda: 2,
             address=lambda: self.address,
             request_timeout_s=timeout_s,
-            ssl_context=context,
+            security=PeerSecurity(None if context is None else lambda: context),
         )
         self.endpoints.append(made)
         return made
@@ -220,11 +221,11 @@ async def test_a_leader_that_moves_is_found_at_its_new_address(leader: Leader) -
 
 async def test_followers_speak_tls_where_leaders_do(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (1, 2)))
-    leader = Leader(world, server_context(TLS_CONFIG))
+    leader = Leader(world, server_context(TLS_CONFIG, "SECURE"))
     await leader.start("localhost")
     context = follower_context(TLS_CONFIG)
     assert context is not None
-    assert (await leader.endpoint(context).fetch(request(asked(("t", 0), 1)))).error is None
+    assert (await leader.endpoint(context()).fetch(request(asked(("t", 0), 1)))).error is None
     with pytest.raises(LeaderUnavailable):  # nobody vouches for the certificate
         await leader.endpoint(ssl.create_default_context()).fetch(request(asked(("t", 0), 1)))
     with pytest.raises(LeaderUnavailable):

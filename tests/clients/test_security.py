@@ -1,0 +1,334 @@
+"""Unmodified clients at a secured cluster: each mechanism, right and wrong passwords, TLS, sessions that end, rotation.
+
+That the cluster comes up at all shows that brokers authenticate with each other: they speak SASL_SSL, as users that are
+in nothing but the metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from kraft.cli.app import run
+from tests.support.node_processes import until
+from tests.support.secured_cluster import MECHANISMS, PASSWORD, SESSION_MS, USER, SecuredCluster
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own resources
+    import kafka
+    import kafka.errors
+
+WAIT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
+    running = SecuredCluster(tmp_path_factory.mktemp("secured") / "cluster")
+    try:
+        allow(running, f"User:{USER}", "User:carol", "User:CN=alice,OU=people")
+        yield running
+    finally:
+        running.close()
+
+
+def allow(cluster: SecuredCluster, *principals: str) -> None:
+    """Lets them do everything with topics and groups: nobody else may."""
+    bindings = [
+        AclBinding(
+            kind, "*", ResourcePatternType.LITERAL, principal, "*", AclOperation.ALL, AclPermissionType.ALLOW
+        )
+        for kind in (ResourceType.TOPIC, ResourceType.GROUP)
+        for principal in principals
+    ]
+    for done in cluster.admin.create_acls(bindings).values():
+        done.result(WAIT_S)
+
+
+def librdkafka(
+    cluster: SecuredCluster, listener: str, mechanism: str | None = None, password: str = PASSWORD
+) -> dict[str, Any]:
+    """librdkafka's properties."""
+    encrypted = listener in ("TLS", "SASLTLS")
+    given: dict[str, Any] = {
+        "bootstrap.servers": cluster.servers(listener),
+        "security.protocol": ("SASL_" if mechanism else "") + ("SSL" if encrypted else "PLAINTEXT"),
+        "log_level": 0,
+    }
+    if encrypted:
+        given["ssl.ca.location"] = str(cluster.trusted)
+    if mechanism:
+        given |= {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": password}
+    return given
+
+
+def round_trip(properties: dict[str, Any], topic: str) -> None:
+    """A record is acknowledged and read."""
+    producer = Producer(properties | {"message.timeout.ms": 20_000})
+    failures: list[KafkaError] = []
+    producer.produce(topic, b"value", on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(WAIT_S) == 0
+    assert not failures
+    consumer = Consumer(properties | {"group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    message = until(lambda: consumer.poll(1.0), "the record is read")
+    assert (message.error(), message.value()) == (None, b"value")
+    consumer.close()
+
+
+def refusal(properties: dict[str, Any]) -> str:
+    """Why a client cannot connect."""
+    errors: list[KafkaError] = []
+    client = Producer(properties | {"error_cb": errors.append})
+
+    def refused() -> str | None:
+        client.poll(0.1)
+        reasons = [str(error) for error in errors if error.code() != KafkaError._ALL_BROKERS_DOWN]
+        return reasons[0] if reasons else None
+
+    return str(until(refused, "the client is refused"))
+
+
+@pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka(secured: SecuredCluster, listener: str, mechanism: str) -> None:
+    round_trip(librdkafka(secured, listener, mechanism), secured.create_topic("rd"))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_with_a_wrong_password(secured: SecuredCluster, mechanism: str) -> None:
+    reason = refusal(librdkafka(secured, "SASL", mechanism, "wrong"))
+    assert "_AUTHENTICATION" in reason
+    told = (
+        "Invalid username or password"
+        if mechanism == "PLAIN"
+        else "due to invalid credentials with SASL mechanism"
+    )
+    assert told in reason
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python(secured: SecuredCluster, mechanism: str) -> None:
+    topic = secured.create_topic("kp")
+    given: dict[str, Any] = {
+        "bootstrap_servers": secured.servers("SASLTLS").split(","),
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": str(secured.trusted),
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": USER,
+        "sasl_plain_password": PASSWORD,
+    }
+    producer = kafka.KafkaProducer(**given)
+    producer.send(topic, b"value").get(WAIT_S)
+    producer.close()
+    consumer = kafka.KafkaConsumer(topic, **given, auto_offset_reset="earliest", consumer_timeout_ms=20_000)
+    assert next(consumer).value == b"value"
+    consumer.close()
+    with pytest.raises(kafka.errors.KafkaError):
+        kafka.KafkaProducer(**given | {"sasl_plain_password": "wrong"}, bootstrap_timeout_ms=3000)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_aiokafka(secured: SecuredCluster, mechanism: str) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka.errors import KafkaError as AioKafkaError
+
+    topic = await asyncio.to_thread(secured.create_topic, "aio")
+    given: dict[str, Any] = {
+        "bootstrap_servers": secured.servers("SASLTLS"),
+        "security_protocol": "SASL_SSL",
+        "ssl_context": ssl.create_default_context(cafile=str(secured.trusted)),
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": USER,
+        "sasl_plain_password": PASSWORD,
+    }
+    async with AIOKafkaProducer(**given) as producer:
+        await producer.send_and_wait(topic, b"value")
+    async with AIOKafkaConsumer(topic, **given, auto_offset_reset="earliest") as consumer:
+        assert (await asyncio.wait_for(consumer.getone(), WAIT_S)).value == b"value"
+    refused = AIOKafkaProducer(**given | {"sasl_plain_password": "wrong"})
+    with pytest.raises(AioKafkaError):
+        await refused.start()
+    await refused.stop()
+
+
+def test_certificates_say_who_clients_are(secured: SecuredCluster) -> None:
+    properties = librdkafka(secured, "TLS")
+    identity = str(secured.client_identity)
+    round_trip(
+        properties | {"ssl.certificate.location": identity, "ssl.key.location": identity},
+        secured.create_topic("mtls"),
+    )
+    host, port = secured.servers("TLS").split(",")[0].split(":")
+    context = ssl.create_default_context(cafile=str(secured.trusted))
+    with (
+        socket.create_connection((host, int(port)), WAIT_S) as plain,
+        context.wrap_socket(plain, server_hostname=host) as stranger,
+        contextlib.suppress(ssl.SSLError, ConnectionError),
+    ):
+        assert stranger.recv(1) == b"", "without a certificate a connection is closed"
+
+
+def test_a_session_is_renewed_in_mid_stream(secured: SecuredCluster) -> None:
+    """Some sessions long, every record is acknowledged, and no connection is lost."""
+    topic = secured.create_topic("short", replication_factor=1)
+    counts: list[dict[str, Any]] = []
+    properties = librdkafka(secured, "SHORT", "SCRAM-SHA-256")
+    producer = Producer(
+        properties | {"statistics.interval.ms": 500, "stats_cb": lambda text: counts.append(json.loads(text))}
+    )
+    outcomes: list[KafkaError | None] = []
+    leader = str(secured.leader(topic))
+
+    def sessions_over() -> bool:
+        producer.produce(topic, b"value", on_delivery=lambda error, _: outcomes.append(error))
+        producer.poll(0.02)
+        return bool(counts) and counts[-1]["ts"] - counts[0]["ts"] > 3.5 * SESSION_MS * 1000
+
+    until(sessions_over, "some sessions are over")
+    assert producer.flush(WAIT_S) == 0
+    assert outcomes
+    assert not any(outcomes)
+    brokers = {str(broker["nodeid"]): broker for broker in counts[-1]["brokers"].values()}
+    assert brokers[leader]["disconnects"] == 0
+    assert brokers[leader]["req"]["SaslAuthenticate"] >= 2 * 3, "two messages for each authentication"
+
+
+def test_users_are_altered_while_the_cluster_runs(
+    secured: SecuredCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By Kafka's admin API and by our commands."""
+    secured.admin.alter_user_scram_credentials(
+        [
+            UserScramCredentialUpsertion(
+                "carol", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192), b"one"
+            )
+        ]
+    )["carol"].result(WAIT_S)
+    described = secured.admin.describe_user_scram_credentials(["carol"])["carol"].result(WAIT_S)
+    (info,) = described.scram_credential_infos
+    assert (info.mechanism, info.iterations) == (ScramMechanism.SCRAM_SHA_256, 8192)
+    carol = librdkafka(secured, "SASL", "SCRAM-SHA-256", "one") | {"sasl.username": "carol"}
+    topic = secured.create_topic("carol")
+    round_trip(carol, topic)
+
+    servers = ["--bootstrap-server", secured.bootstrap, "--json"]
+    file = tmp_path / "password"
+    file.write_text("two\n")
+    command = [
+        "users",
+        "add",
+        "carol",
+        "--mechanism",
+        "scram-sha-256",
+        "--password-file",
+        str(file),
+        *servers,
+    ]
+    assert run(command) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "user": "carol",
+        "mechanisms": ["SCRAM-SHA-256"],
+        "iterations": 4096,
+    }
+    assert "_AUTHENTICATION" in refusal(carol)
+    round_trip(carol | {"sasl.password": "two", "group.instance.id": "2"}, secured.create_topic("carol"))
+    assert run(["users", "list", *servers]) == 0
+    listed = json.loads(capsys.readouterr().out)["users"]
+    assert [user["user"] for user in listed] == [USER, "broker", "carol"]
+    assert run(["users", "remove", "carol", *servers]) == 0
+    assert run(["users", "describe", "carol", *servers]) == 1
+    assert "there is no user carol" in capsys.readouterr().err
+    assert "_AUTHENTICATION" in refusal(carol | {"sasl.password": "two"})
+    deletion = UserScramCredentialDeletion("carol", ScramMechanism.SCRAM_SHA_256)
+    with pytest.raises(KafkaException) as refused:
+        secured.admin.alter_user_scram_credentials([deletion])["carol"].result(WAIT_S)
+    assert refused.value.args[0].code() == KafkaError.RESOURCE_NOT_FOUND
+
+
+def test_who_is_known_and_not_allowed_is_refused(secured: SecuredCluster) -> None:
+    credential = UserScramCredentialUpsertion(
+        "dave", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"x"
+    )
+    secured.admin.alter_user_scram_credentials([credential])["dave"].result(WAIT_S)
+    properties = librdkafka(secured, "SASL", "SCRAM-SHA-256", "x") | {"sasl.username": "dave"}
+    errors: list[KafkaError | None] = []
+    producer = Producer(properties | {"message.timeout.ms": 20_000})
+    producer.produce(
+        secured.create_topic("dave"), b"value", on_delivery=lambda error, _: errors.append(error)
+    )
+    producer.flush(WAIT_S)
+    assert [error and error.code() for error in errors] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_certificates_are_renewed_under_load(secured: SecuredCluster) -> None:
+    """Who is connected stays; who comes anew is shown the new certificate; nothing fails."""
+    topic = secured.create_topic("rotated")
+    outcomes: list[KafkaError | None] = []
+    before = Producer(librdkafka(secured, "SASLTLS", "PLAIN"))
+
+    def load(producer: Producer) -> None:
+        for _ in range(50):
+            producer.produce(topic, b"value", on_delivery=lambda error, _: outcomes.append(error))
+            producer.poll(0)
+        assert producer.flush(WAIT_S) == 0
+
+    load(before)
+    secured.authority.write_identity(secured.node_identity, "CN=renewed")
+    load(before)
+    load(Producer(librdkafka(secured, "SASLTLS", "PLAIN")))
+    assert outcomes == [None] * 150
+    host, port = secured.servers("SASLTLS").split(",")[0].split(":")
+    certificate = ssl.get_server_certificate((host, int(port)), ca_certs=str(secured.trusted))
+    text = Path(secured.node_identity).read_text()
+    assert certificate.strip() in text
+
+
+@pytest.mark.parametrize("names", ["librdkafka", "java"])
+def test_our_commands_say_who_they_are(
+    secured: SecuredCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], names: str
+) -> None:
+    """By a file with a client's own keys; the servers stand in it too."""
+    file = tmp_path / "client.properties"
+    quoted = PASSWORD.replace('"', '\\\\"')
+    of_names = {
+        "librdkafka": f"sasl.username={USER}\nsasl.password={PASSWORD}\nssl.ca.location={secured.trusted}\n",
+        "java": f'sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="{USER}"'
+        f' password="{quoted}";\nssl.truststore.location={secured.trusted}\nssl.truststore.type=PEM\n',
+    }
+    common = f"bootstrap.servers={secured.servers('SASLTLS')}\nsecurity.protocol=SASL_SSL\nclient.id=me\n"
+    file.write_text(common + "sasl.mechanism=SCRAM-SHA-512\n" + of_names[names])
+    topic, lines = secured.create_topic("cli"), tmp_path / "lines"
+    lines.write_text("one\ntwo\n")
+    config = ["--command-config", str(file)]
+    assert run(["topics", "describe", topic, "--json", *config]) == 0
+    assert json.loads(capsys.readouterr().out)["partitions"][0]["leo"].keys() == {"1", "2", "3"}
+    assert run(["produce", topic, str(lines), *config]) == 0
+    capsys.readouterr()
+    assert run(["consume", topic, "--from-beginning", "--exit-at-end", *config]) == 0
+    assert capsys.readouterr().out == "one\ntwo\n"
+    file.write_text(file.read_text().replace("of=alice", "of=nobody"))
+    assert run(["users", "list", *config]) == 1
+    told = capsys.readouterr().err
+    assert "SASL_AUTHENTICATION_FAILED" in told
+    assert "of=nobody" not in told
