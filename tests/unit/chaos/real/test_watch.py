@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,9 @@ WAIT_S = 10.0
 
 class Cluster:
     """Three nodes, of which some are down."""
+
+    node_ids = (1, 2, 3)
+    local = SimpleNamespace(pid=lambda node: None)
 
     def __init__(self) -> None:
         self.down: tuple[int, ...] = ()
