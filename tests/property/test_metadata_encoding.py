@@ -15,7 +15,7 @@ from quorum.controller.proposal import Proposal, ProposalFence, apply_proposal
 from quorum.errors import MalformedImageError, MalformedMessageError, MalformedRecordError
 from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
-from quorum.metadata.acls import Acl
+from quorum.metadata.acls import Acl, AclFilter
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.rpc import message_codec
 from quorum.rpc.messages import METHODS
@@ -32,6 +32,7 @@ mechanisms = st.sampled_from([r.SCRAM_SHA_256, r.SCRAM_SHA_512])
 recovery = st.sampled_from([r.RECOVERED, r.RECOVERING])
 
 codes = st.integers(-128, 127)
+names = st.none() | short
 acls = st.builds(Acl, codes, short, codes, short, short, codes, codes)
 
 any_record: st.SearchStrategy[r.Record] = st.one_of(
@@ -155,6 +156,8 @@ def strategy_of(hint: Any) -> st.SearchStrategy[Any]:
         bytes: st.binary(max_size=20),
         bool: st.booleans(),
         r.Listener: listeners,
+        Acl: acls,
+        AclFilter: st.builds(AclFilter, codes, names, codes, names, names, codes, codes),
     }
     if hint in scalars:
         return scalars[hint]
