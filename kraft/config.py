@@ -208,6 +208,12 @@ def _listener_values(properties: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
+def is_sensitive(name: str) -> bool:
+    """Whether a key's value is a secret; listener.name.… may stand before it."""
+    key = CONFIG_KEYS.get(_listener_key(name) or name)
+    return key is not None and key.sensitive
+
+
 def _listener_key(name: str) -> str | None:
     """The key of listener.name.<listener>.<key> or listener.name.<listener>.<mechanism>.<key>; None if it is none."""
     if not name.lower().startswith(_LISTENER_PREFIX):

@@ -16,7 +16,7 @@ from kraft.cli.shared.documents import ids_text
 from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import console, fail, print_json, print_line, print_rows, progress
 from kraft.cli.shared.tables import Rows
-from kraft.config_keys import CONFIG_KEYS
+from kraft.config import is_sensitive
 from kraft.local_cluster.spec import DEFAULT_DIR, FAST_TIMERS, ClusterSpec, replication_settings
 from kraft.user_error import EXIT_USAGE, UserError
 
@@ -127,7 +127,7 @@ def _refuse_other_shape(
     for key, value in settings.items():
         if (has := spec.settings.get(key)) == value:
             continue
-        if key in CONFIG_KEYS and CONFIG_KEYS[key].sensitive:
+        if is_sensitive(key):
             undone.append(f"--set {key} (hidden)")
         else:
             undone.append(f"--set {key}={value} ({'not set in it' if has is None else f'it has {has}'})")

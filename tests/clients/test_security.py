@@ -332,3 +332,21 @@ def test_our_commands_say_who_they_are(
     told = capsys.readouterr().err
     assert "SASL_AUTHENTICATION_FAILED" in told
     assert "of=nobody" not in told
+
+
+def test_a_quota_is_of_the_user_whatever_the_client_is_called(secured: SecuredCluster) -> None:
+    topic = secured.create_topic("quota-of-a-user")
+    server = ["--bootstrap-server", secured.bootstrap]
+    assert run(["quotas", "add", "producer_byte_rate=500", "--user", USER, *server]) == 0
+    try:
+        told: list[float] = []
+        for client_id in ("one", "two"):
+            properties = librdkafka(secured, "SASL", "SCRAM-SHA-512") | {"client.id": client_id}
+            producer = Producer(properties | {"throttle_cb": lambda event: told.append(event.throttle_time)})
+            producer.produce(topic, bytes(15_000), partition=0)
+            assert producer.flush(WAIT_S) == 0
+        assert (
+            max(told) > 25
+        )  # seconds: 20 for what each sent, less the burst; 50 for both, less what passed since
+    finally:
+        assert run(["quotas", "remove", "--user", USER, *server]) == 0

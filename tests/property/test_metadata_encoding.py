@@ -35,10 +35,8 @@ entities = st.dictionaries(short, short, min_size=1, max_size=2).map(
 recovery = st.sampled_from([r.RECOVERED, r.RECOVERING])
 
 codes = st.integers(-128, 127)
+names = st.none() | short
 acls = st.builds(Acl, codes, short, codes, short, short, codes, codes)
-filters = st.builds(
-    AclFilter, codes, st.none() | short, codes, st.none() | short, st.none() | short, codes, codes
-)
 
 any_record: st.SearchStrategy[r.Record] = st.one_of(
     st.builds(
@@ -164,7 +162,7 @@ def strategy_of(hint: Any) -> st.SearchStrategy[Any]:
         bool: st.booleans(),
         r.Listener: listeners,
         Acl: acls,
-        AclFilter: filters,
+        AclFilter: st.builds(AclFilter, codes, names, codes, names, names, codes, codes),
     }
     if hint in scalars:
         return scalars[hint]

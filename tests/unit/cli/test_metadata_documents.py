@@ -13,6 +13,7 @@ from quorum.metadata.records import (
     FeatureLevel,
     PartitionChange,
     ProducerIds,
+    UserScramCredential,
     VoterIdentity,
 )
 from tests.support.metadata_files import BROKERS, ORDERS, TOPIC_ID, TOPIC_ID_TEXT
@@ -85,3 +86,14 @@ def test_an_image_is_shown_as_the_records_that_it_amounts_to() -> None:
     assert documents[0] == {"type": "FeatureLevel", "name": "some.feature", "level": 2}
     assert documents[7] == {"type": "ProducerIds", "next_producer_id": 2000}
     assert list(image_documents(EMPTY)) == []
+
+
+def test_what_passwords_are_proved_with_is_not_shown() -> None:
+    credential = UserScramCredential("alice", 1, b"salt", b"stored", b"server", 4096)
+    hidden = "salt=(hidden) stored_key=(hidden) server_key=(hidden) iterations=4096"
+    assert line(credential) == f"UserScramCredential name=alice mechanism=1 {hidden}".replace(
+        "(hidden)", '"(hidden)"'
+    )
+    delta = MetadataDelta(EMPTY)
+    delta.apply(credential, 0, 1)
+    assert list(image_documents(delta.finish(0, 1))) == [record_document(credential)]

@@ -74,7 +74,8 @@ def test_the_tree_has_every_part_of_the_image() -> None:
     ):
         assert path in paths
     assert [path for path, _ in walk(metadata_tree(EMPTY, "nothing"), "/") if path.count("/") == 1] == [
-        "/", "/brokers", "/topics", "/configs", "/features", "/voters", "/producerIds", "/local",
+        "/", "/brokers", "/topics", "/configs", "/features", "/voters", "/scram",
+        "/producerIds", "/local",
     ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.config import ConfigError, Endpoint, ServerConfig, load_config
+from kraft.config import ConfigError, Endpoint, ServerConfig, is_sensitive, load_config
 from kraft.config_environment import keys_from_environment
 from kraft.config_keys import CONFIG_KEYS
 
@@ -127,6 +127,14 @@ def test_a_listeners_keys_come_from_the_environment_too() -> None:
     variables = {"KAFKA_LISTENER_NAME_CLIENTS_SASL_ENABLED_MECHANISMS": "SCRAM-SHA-256,SCRAM-SHA-512"}
     config = load_config(text, variables)
     assert config.of_listener("CLIENTS", "sasl.enabled.mechanisms") == ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def test_secrets_are_known_for_what_they_are() -> None:
+    assert is_sensitive(SCRAM_JAAS)
+    assert is_sensitive("ssl.key.password")
+    assert is_sensitive("listener.name.clients.ssl.keystore.password")
+    assert not is_sensitive("listener.name.clients.sasl.enabled.mechanisms")
+    assert not is_sensitive("no.such.key")
 
 
 def test_brokers_speak_by_the_protocol_that_is_named() -> None:
