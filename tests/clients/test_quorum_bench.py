@@ -17,5 +17,4 @@ def test_a_small_run_says_what_it_measured(capsys: pytest.CaptureFixture[str]) -
     scale = figures["scale"]
     assert scale["partitions"] == 1200
     assert scale["moved"] == 300  # one of four brokers led a quarter
-    assert scale["heartbeats_missed"] >= 0
     assert len(document["limits"]) == 6

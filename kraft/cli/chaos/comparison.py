@@ -75,6 +75,7 @@ def compare(
     world = "real processes" if backend == "real" else "simulated clusters"
     caption = (
         f"kraft chaos compare: {len(rows)} runs on {world}, seed {seed}, 20 records/s a producer, 3 replicas"
+        ", unclean elections allowed in last-copy-lost"
     )
     (folder / f"{NAME}.svg").write_text(picture(rows, caption), encoding="utf-8")
     if as_json:

@@ -9,8 +9,8 @@ from typing import Final
 
 from kraft.chaos.experiments.comparison import ACKS, ACKS_NAMES, Cell, Row, seconds
 
-LEFT: Final = 330
-COLUMN: Final = 210
+LEFT: Final = 430
+COLUMN: Final = 180
 BAR_MAX: Final = 104
 HEAD: Final = 92
 LINE: Final = 15
