@@ -46,13 +46,11 @@ LONGEST = (
     "clients/test_demo.py",
     "clients/test_replication_bench.py",
     "clients/test_chaos_run.py",
-    "integration/test_spark.py",
     "chaos/test_corpus.py",
-    "integration/test_spark_changing_topics.py",
-    "integration/test_examples.py",
 )
 """Files of tests that take long, the longest first: each process begins with some, so that none works alone at the
-end."""
+end. None of tests/integration: their cluster lives as long as its process, and simulations and tests of threads want to
+be alone in theirs."""
 
 
 def _skip_what_stays() -> None:

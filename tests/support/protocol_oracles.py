@@ -179,6 +179,7 @@ _FILLED: dict[str, Any] = {
     "int32": 3,
     "int64": 4,
     "uint16": 65_535,
+    "float64": 2.5,
     "string": "name",
     "records": b"records",
     "bytes": b"bytes",

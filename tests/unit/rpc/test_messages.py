@@ -43,6 +43,7 @@ def test_reading_leaves_no_traces() -> None:
         "delete_topics": {"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"},
         "create_partitions": {"INVALID_PARTITIONS"},
         "alter_partition_reassignments": {"NO_REASSIGNMENT_IN_PROGRESS"},
+        "alter_user_scram_credentials": {"RESOURCE_NOT_FOUND"},
         "unregister_broker": {"BROKER_ID_NOT_REGISTERED"},
     }
 
