@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections import defaultdict
-from itertools import islice
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,49 +34,12 @@ _number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) %
 _size = len(free_ports.FREE_PORTS) // PROCESSES
 free_ports.FREE_PORTS = free_ports.FREE_PORTS[_number * _size : (_number + 1) * _size]
 
-LONGEST = (
-    "clients/test_readme.py",
-    "clients/test_groups.py",
-    "clients/test_spark_bench.py",
-    "clients/test_ingest_kills.py",
-    "clients/test_transactions.py",
-    "clients/test_group_commands.py",
-    "clients/test_demo.py",
-    "clients/test_replication_bench.py",
-    "clients/test_chaos_run.py",
-    "chaos/test_corpus.py",
-)
-"""Files of tests that take long, the longest first: each process begins with some, so that none works alone at the
-end. None of tests/integration: their cluster lives as long as its process, and simulations and tests of threads want to
-be alone in theirs."""
-
 
 def _skip_what_stays() -> None:
     """What is there now stays until the end: searches for garbage skip it. Every simulation begins with one, and a
     process of thousands of tests comes to hold what takes seconds to search."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`--dist worksteal` gives each process a stretch of the list, and who has done his takes from the end of
-    another's: the `LONGEST` are the beginnings of the stretches."""
-    if PROCESSES == 1:
-        return
-    rank = {name: number for number, name in enumerate(LONGEST)}
-    by_rank: dict[int | None, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        by_rank[rank.get("/".join(item.path.parts[-2:]))].append(item)
-    others = iter(by_rank.pop(None, []))
-    beginnings: list[list[pytest.Item]] = [[] for _ in range(PROCESSES)]
-    for turn, number in enumerate(sorted(by_rank)):
-        beginnings[turn % PROCESSES] += by_rank[number]
-    total, items[:] = len(items), []
-    for number, beginning in enumerate(beginnings):
-        length = (total - len(items)) // (PROCESSES - number)
-        items += [*beginning, *islice(others, max(0, length - len(beginning)))]
-    items += others
 
 
 def pytest_collection_finish() -> None:
