@@ -128,6 +128,7 @@ def metrics(cluster: ThreadedCluster, node_id: int) -> dict[str, float]:
         sample.name: sample.value
         for family in text_string_to_metric_families(body.decode())
         for sample in family.samples
+        if not sample.labels
     }
 
 
