@@ -8,6 +8,7 @@ process does that was replaced).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.base import Surroundings, Workload
@@ -49,8 +50,15 @@ class TransactionalProducer(Workload):
         around.verdicts.declare(EVENTS)
         self._session: TransactionSession | None = None
         self._sequence = 0
+        self._calmed = asyncio.Event()
+        """Of the present life: the faults are over."""
 
     # -- life
+
+    def calm(self) -> None:
+        super().calm()
+        if self._host is not None and self._host.alive:
+            self._calmed.set()
 
     def _begin_life(self) -> None:
         super()._begin_life()
@@ -69,6 +77,7 @@ class TransactionalProducer(Workload):
         self._freeze_later(life)
 
     async def run(self, process: Process, client: Client) -> None:
+        self._calmed = asyncio.Event()
         await client.wait_for_topics()
         self._session = session = TransactionSession(self, process, client, self.rng.choice(TIMEOUTS_MS))
         try:
@@ -111,7 +120,7 @@ class TransactionalProducer(Workload):
                 await asyncio.sleep(self.rng.uniform(*THINKS_S))
             if self.spec.crashes and not self.is_calm and self.rng.random() < DAWDLES_ODDS:
                 self.around.verdicts.happened(DAWDLED, self.process_name)
-                await asyncio.sleep(session.timeout_s * self.rng.uniform(0.9, 2.0))
+                await self._dawdle(session.timeout_s * self.rng.uniform(0.9, 2.0))
             if self.rng.random() < COMMITTED_SHARE:
                 await session.commit()
                 self.around.verdicts.happened(COMMITTED, self.process_name)
@@ -121,6 +130,12 @@ class TransactionalProducer(Workload):
         await session.abort()
         self.around.verdicts.happened(ABORTED, self.process_name)
         return max(1, batches)
+
+    async def _dawdle(self, duration_s: float) -> None:
+        """Leaves the transaction open for so long, or until the faults are over: others wait for its writes then."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(duration_s):
+                await self._calmed.wait()
 
     def _batch(self, name: tuple[str, int]) -> Batch:
         values = self.draw_values(*name, self._sequence)

@@ -158,3 +158,18 @@ def test_what_a_processor_read_at_once_is_written_in_pieces_that_logs_take():
     assert tuple(value for batch in first for value in batch.values) == values
     assert tuple(source for batch in first for source in batch.sources) == sources
     assert max(sum(len(value) + 32 for value in batch.values) for batch in first) <= 8_192
+
+
+def test_nobody_dawdles_once_the_faults_are_over(living_on: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else those who wait for a write of its would find fault with the cluster."""
+    monkeypatch.setattr(producer, "DAWDLES_ODDS", 1.0)
+    monkeypatch.setattr(producer, "TIMEOUTS_MS", (20_000,))
+    with staged(client("transactional-producer", 0, "t"), READER, topics=(LEDGER,)) as stage:
+        told = stage.verdicts.coverage
+        stage.simulation.run_for(6.0)
+        assert (told[producer.DAWDLED], told[producer.COMMITTED] + told[producer.ABORTED]) == (1, 0)
+        stage.workloads.calm()
+        stage.simulation.run_for(3.0)
+        assert told[producer.COMMITTED] + told[producer.ABORTED] > 2
+        stage.finish()
+        judged(stage)
