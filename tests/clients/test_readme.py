@@ -25,7 +25,7 @@ from tests.unit.config.test_config import KAFKA_SAMPLE
 pytestmark = pytest.mark.timeout(600)
 
 BLOCK_TIMEOUT_S = 240.0
-GO_ON = ("kraft/spark/README.md", "kraft/cli/README.md")
+GO_ON = ("kraft/spark/README.md", "kraft/chaos/README.md", "kraft/cli/README.md")
 """What is read after README.md; of the first the programs that stand alone."""
 NODES = 3
 PORT = 9092
