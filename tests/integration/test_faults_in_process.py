@@ -19,6 +19,8 @@ from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
 FAST = {"replica.lag.time.max.ms": "1000", "broker.session.timeout.ms": "1000"}
 IMPATIENT = {"request.timeout.ms": 2000, "topic.metadata.refresh.interval.ms": 500}
 DELAY_S = 0.3
+CLOCK_S = 0.005
+"""Timers of a loop go by a clock of milliseconds, and may be that much early."""
 FLUSH_S = 20.0
 
 
@@ -124,7 +126,7 @@ def test_what_is_late_takes_its_time(behind_relays: ThreadedCluster) -> None:
     with running.during(running.cluster.latency(leader, delay_s=DELAY_S, peers="clients")):
         began_s = time.monotonic()
         sending.send()
-        assert time.monotonic() - began_s >= 2 * DELAY_S
+        assert time.monotonic() - began_s >= 2 * DELAY_S - CLOCK_S
 
 
 def test_a_paused_node_is_silent_for_all(behind_relays: ThreadedCluster) -> None:
@@ -161,7 +163,7 @@ def test_the_end_of_one_fault_leaves_the_other(behind_relays: ThreadedCluster) -
         sending.wait()
         began_s = time.monotonic()
         sending.send()
-        assert time.monotonic() - began_s >= 2 * DELAY_S
+        assert time.monotonic() - began_s >= 2 * DELAY_S - CLOCK_S
 
 
 def test_nodes_that_are_down_are_started_again(behind_relays: ThreadedCluster) -> None:

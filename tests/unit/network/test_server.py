@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +16,7 @@ from kraft.network.response import Answer, Response
 from kraft.network.server import ListenerError, SocketServer
 from kraft.runtime.disk import RealDisk
 from kraft.runtime.sendfile import real_sender
-from kraft.security.quotas.connection_quotas import Admission, ConnectionQuotas
+from kraft.security.quotas.connection_quotas import TAKEN_AT_ONCE, Admission, ConnectionQuotas
 from kraft.security.quotas.rates import Windows
 
 if TYPE_CHECKING:
@@ -229,23 +229,35 @@ async def test_plain_text_to_a_tls_listener_harms_nobody(listen: Listen, dial: D
     await writer.wait_closed()
 
 
-def rates(**values: Any) -> ConnectionQuotas:
-    """Of connections, over windows of 200 ms: one may be opened at once for each five a second."""
-    return ConnectionQuotas(Windows(1, 200), **values)
+class Admitting(ConnectionQuotas):
+    """Decides about connections as told, in the order in which they come."""
+
+    def __init__(self, *admissions: Admission) -> None:
+        super().__init__(Windows(), of_broker=1)
+        self._admissions = iter(admissions)
+
+    def admit(self, listener: str, host: str, now_ms: float) -> Admission:
+        return next(self._admissions)
 
 
-async def test_connections_beyond_a_listeners_rate_are_read_later(
-    listen: Listen, dial: Dial, until: Until
+async def test_a_connection_beyond_a_listeners_rate_is_read_later(
+    listen: Listen, dial: Dial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = await listen(echo, limits=limits(), quotas=rates(of_broker=5))
-    loop, peers = asyncio.get_running_loop(), []
-    began_s = loop.time()
-    for number in range(3):
-        peers.append(await dial(server))
-        peers[-1].send(b"hello %d" % number, b"x" * 100_000)
-    answers = [await peer.frame() for peer in peers]
-    assert answers == [b"hello 0", b"hello 1", b"hello 2"]
-    assert loop.time() - began_s >= 0.2  # the last was muted for a window
+    muted: list[Connection] = []
+    mute_until = Connection.mute_until
+
+    def noted(connection: Connection, at_s: float) -> None:
+        mute_until(connection, at_s)
+        muted.append(connection)
+
+    monkeypatch.setattr(Connection, "mute_until", noted)
+    quotas = Admitting(TAKEN_AT_ONCE, Admission(is_taken=True, delay_ms=20))
+    server = await listen(echo, limits=limits(), quotas=quotas)
+    for number in range(2):
+        peer = await dial(server)
+        peer.send(b"hello %d" % number, b"x" * 100_000)
+        assert await peer.frame() == b"hello %d" % number
+        assert len(muted) == number
     assert server.refused_count == 0
 
 
@@ -253,8 +265,7 @@ async def test_an_address_beyond_its_rate_is_held_and_turned_away(
     listen: Listen, dial: Dial, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    quotas = rates()
-    quotas.update({(("ip", "127.0.0.1"),): {"connection_creation_rate": 5.0}})
+    quotas = Admitting(TAKEN_AT_ONCE, Admission(is_taken=False, delay_ms=20), TAKEN_AT_ONCE)
     server = await listen(echo, limits=limits(), quotas=quotas)
     first, second = await dial(server), await dial(server)
     second.send(b"never read", b"x" * 1_000_000)
@@ -264,7 +275,7 @@ async def test_an_address_beyond_its_rate_is_held_and_turned_away(
     assert "faster than its quota" in caplog.text
     assert server.refused_count == 1
     await until(lambda: server.connection_count == 1)
-    third = await dial(server)  # the time that the second was held has filled the bucket
+    third = await dial(server)
     third.send(b"again")
     assert await third.frame() == b"again"
 
@@ -272,11 +283,7 @@ async def test_an_address_beyond_its_rate_is_held_and_turned_away(
 async def test_a_muted_connection_is_not_read(listen: Listen, dial: Dial, until: Until) -> None:
     """Whatever its peer sends: TCP holds it back."""
 
-    class Watching(ConnectionQuotas):
-        def admit(self, listener: str, host: str, now_ms: float) -> Admission:
-            return Admission(is_taken=True, delay_ms=60_000)
-
-    watching = Watching(Windows(), of_broker=1)
+    watching = Admitting(Admission(is_taken=True, delay_ms=60_000))
     server = await listen(echo, limits=limits(), quotas=watching)
     peer = await dial(server)
     await until(lambda: server.connection_count == 1)
