@@ -52,7 +52,7 @@ GONE = frozenset((ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCod
 GROWN = frozenset((ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS))
 """The latter where an attempt that was not answered has grown it."""
 TAKEN_AWAY = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-"""By the controller, of a topic that was there: a broker that was paused has carried out an old deletion of the name."""
+"""By the controller, of a topic that was there: a broker that was paused has carried out an old deletion by name."""
 MAY_PASS = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.BROKER_NOT_AVAILABLE))
 """For a while there may be fewer live brokers than the wanted replicas."""
 
