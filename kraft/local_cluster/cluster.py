@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -25,6 +25,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraft.config_environment import PREFIX
+from kraft.local_cluster.identities import (
+    AUTHORITY_FILE,
+    CLIENT_FILES,
+    Identities,
+    write_client_files,
+)
 from kraft.local_cluster.node_process import evidence, how_it_ended, log_tail, process_stat
 from kraft.local_cluster.spec import (
     FAST_TIMERS,
@@ -32,6 +38,7 @@ from kraft.local_cluster.spec import (
     ClusterSpec,
     NodePorts,
     node_config,
+    node_folder,
     node_pid,
     permitted,
     read_spec,
@@ -40,6 +47,7 @@ from kraft.runtime.free_ports import free_ports, is_free
 from kraft.storage import format_node, new_uuid, read_config
 from kraft.user_error import EXIT_USAGE, UserError
 from partitions.log.node_logs.data_directory import CLEAN_SHUTDOWN_FILE
+from quorum.metadata.records import UserScramCredential
 from quorum.voter_status import NO_LEADER
 
 START_TIMEOUT_S = 60.0
@@ -97,14 +105,15 @@ class LocalCluster:
         raise UserError(f"there is no node {node_id}; this cluster has nodes 1 to {len(nodes)}")
 
     def node_dir(self, node_id: int) -> Path:
-        return self.directory / f"node-{node_id}"
+        return node_folder(self.directory, node_id)
 
     def warnings(self) -> tuple[str, ...]:
         """Sentences about settings without effect, which are the same for all nodes. Raises UserError."""
         return read_config(node_config(self.directory, self.spec().nodes[0].id)).warnings
 
-    def create(self, nodes: int, port: int, settings: dict[str, str]) -> ClusterSpec:
-        """Chooses ports, writes the configuration and formats the nodes' storage."""
+    def create(self, nodes: int, port: int, settings: dict[str, str], *, secure: bool = False) -> ClusterSpec:
+        """Chooses ports, writes the configuration and formats the nodes' storage. `secure`: with certificates, users
+        and an authorizer (`identities`)."""
         if not 1 <= nodes <= NODES_MAX:
             raise UserError(f"--nodes is a number from 1 to {NODES_MAX}, not {nodes}", EXIT_USAGE)
         if not 1 <= port <= 65535 - nodes:
@@ -116,6 +125,7 @@ class LocalCluster:
             nodes=[NodePorts(i + 1, clients[i], free[2 * i], free[2 * i + 1]) for i in range(nodes)],
             settings={**FAST_TIMERS, **settings},
             secret=secrets.token_urlsafe(24),
+            identities=Identities.new() if secure else None,
         )
         made: list[Path] = []
         try:
@@ -124,29 +134,47 @@ class LocalCluster:
                 folder = self.node_dir(node.id)
                 if not folder.exists():
                     made.append(folder)
-                self._configure(spec, node)
+                (folder / "data").mkdir(parents=True, exist_ok=True)
+            users = [] if spec.identities is None else self._secure(spec, spec.identities)
+            for node in spec.nodes:
+                self._configure(spec, node, users)
             spec.write(self.directory)
         except BaseException as error:
             for folder in made:  # half a cluster could neither be started nor destroyed
                 shutil.rmtree(folder, ignore_errors=True)
+            if secure:
+                self._remove(*CLIENT_FILES, AUTHORITY_FILE)
             if isinstance(error, OSError):
                 raise UserError(f"cannot make a cluster in {self.directory}: {error.strerror}") from error
             raise
         return spec
 
-    def _configure(self, spec: ClusterSpec, node: NodePorts) -> None:
-        """The folder of one node, with its configuration and its formatted storage."""
-        folder = self.node_dir(node.id)
-        (folder / "data").mkdir(parents=True, exist_ok=True)
+    def _secure(self, spec: ClusterSpec, identities: Identities) -> list[UserScramCredential]:
+        """Writes certificates, and files for clients. Returns the users to begin with."""
+        from kraft.local_cluster.credentials import scram_users, write_certificates
+
+        folders = {node.id: self.node_dir(node.id) for node in spec.nodes}
+        for folder in folders.values():
+            folder.chmod(0o700)  # metadata have what passwords are proved with
+        write_certificates(self.directory, folders, time.time())
+        write_client_files(identities, self.directory, spec.bootstrap_servers())
+        return scram_users(identities)
+
+    def _remove(self, *names: str) -> None:
+        for name in names:
+            (self.directory / name).unlink(missing_ok=True)
+
+    def _configure(self, spec: ClusterSpec, node: NodePorts, users: Sequence[UserScramCredential]) -> None:
+        """One node's configuration and its formatted storage."""
         config = node_config(self.directory, node.id)
         config.touch(mode=0o600)
         try:
-            config.write_text(spec.properties(node, folder / "data"), encoding="utf-8")
+            config.write_text(spec.properties(node, self.directory), encoding="utf-8")
         except UnicodeEncodeError as error:
             raise UserError(
                 f"{error.object[error.start]!a} in --dir or --set is no text", EXIT_USAGE
             ) from error
-        format_node(spec.cluster_id, config, ignore_formatted=True)
+        format_node(spec.cluster_id, config, ignore_formatted=True, users=users)
 
     def destroy(self) -> bool:
         """Ends the processes and removes the folder's cluster. Returns whether there was one: none is fine.
@@ -166,7 +194,7 @@ class LocalCluster:
             for node_id, folder in folders.items():  # removing takes a while: by now all are to die
                 self._await_end(node_id, STOP_TIMEOUT_S)
                 shutil.rmtree(folder, ignore_errors=True)
-            (self.directory / STATE_FILE).unlink(missing_ok=True)
+            self._remove(*CLIENT_FILES, AUTHORITY_FILE, STATE_FILE)
         with contextlib.suppress(OSError):  # other files of the user's may lie in it
             self.directory.rmdir()
         return True
