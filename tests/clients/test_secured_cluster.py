@@ -127,7 +127,7 @@ def test_commands_take_the_files_from_anywhere(secured: Secured, tmp_path: Path,
 def test_commands_of_operators_work_in_the_folder(secured: Secured) -> None:
     assert "CurrentVoters" in secured.call("quorum", "describe")
     assert "healthy" in secured.call("cluster", "health")
-    assert "events" in secured.call("metadata", "shell", "ls", "/topics")
+    assert "events" in secured.call("metadata", "shell", "ls", "/topics/by-name")
     assert "events" in secured.call("log-dirs")
     users = json.loads(secured.call("users", "list", "--json"))
     assert {user["user"] for user in users["users"]} >= {"admin", "broker"}
