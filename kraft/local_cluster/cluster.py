@@ -160,6 +160,12 @@ class LocalCluster:
         write_client_files(identities, self.directory, spec.bootstrap_servers())
         return scram_users(identities)
 
+    def client_settings(self) -> dict[str, str]:
+        """librdkafka's, of a client that may everything."""
+        spec = self.spec()
+        security = {} if spec.identities is None else spec.identities.client_settings(self.directory)
+        return {"bootstrap.servers": spec.bootstrap_servers(), **security}
+
     def certify(self, addresses: Iterable[str]) -> None:
         """Certificates of another authority for a secured cluster that has not been started, whose nodes have these
         addresses. Raises OSError."""

@@ -47,11 +47,9 @@ class Identities:
     def new(cls) -> Identities:
         return cls(secrets.token_urlsafe(24), secrets.token_urlsafe(24))
 
-    def node_settings(self, directory: Path, node_dir: Path, addresses: Mapping[str, str]) -> dict[str, str]:
-        """What is added to a node's `server.properties`; `addresses` are HOST:PORT of its listeners CLIENTS and
-        CONTROLLER."""
+    def node_settings(self, directory: Path, node_dir: Path) -> dict[str, str]:
+        """What is added to a node's `server.properties`, whose listeners are CLIENTS and CONTROLLER."""
         return {
-            "listeners": ",".join(f"{name}://{address}" for name, address in addresses.items()),
             "listener.security.protocol.map": f"{LISTENER}:SASL_SSL,CONTROLLER:SSL",
             "inter.broker.listener.name": LISTENER,
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),

@@ -80,9 +80,7 @@ class ClusterSpec:
             self.client_listener: f"127.0.0.1:{node.client_port}",
             "CONTROLLER": f"127.0.0.1:{node.controller_port}",
         }
-        secured = (
-            {} if self.identities is None else self.identities.node_settings(directory, folder, addresses)
-        )
+        secured = {} if self.identities is None else self.identities.node_settings(directory, folder)
         lines = {
             "process.roles": "broker,controller",
             "node.id": str(node.id),
