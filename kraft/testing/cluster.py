@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -90,7 +91,7 @@ class Cluster:
         folders = {node_id: self._identity_directory(node_id) for node_id in self.ports}
         for folder in folders.values():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_certificates(self.directory, folders)
+        write_certificates(self.directory, folders, time.time())
         write_client_files(identities, self.directory, self.bootstrap_servers)
         self._users = tuple(scram_users(identities))
 
