@@ -34,6 +34,7 @@ from kraft.listeners import (
 )
 from kraft.properties import PropertiesError, parse_properties
 from kraft.security.mechanisms import MECHANISMS, PLAIN
+from kraft.security.super_users import STANDARD_AUTHORIZER
 from partitions.log.config import LogConfig, server_log_config, server_log_config_keys
 from partitions.log.errors import InvalidConfig
 
@@ -134,6 +135,13 @@ class ServerConfig:
         """The listener through which followers fetch; the first one unless the file names another."""
         name: str | None = self.values["inter.broker.listener.name"]
         return name or self.values["security.inter.broker.protocol"] or self.broker_listeners[0].name
+
+    @property
+    def open_listeners(self) -> tuple[Endpoint, ...]:
+        """Those of clients that other hosts reach, and that neither encrypt nor ask who one is."""
+        return tuple(
+            one for one in self.broker_listeners if one.protocol == "PLAINTEXT" and not is_loopback(one.host)
+        )
 
     @property
     def inter_broker_listener(self) -> Endpoint:
@@ -374,6 +382,7 @@ def _check_together(config: ServerConfig) -> None:
             " or idle followers give up on their leader"
         )
     _check_inter_broker_listener(config)
+    _check_authorizer(config)
     for endpoint in config.broker_listeners:
         _check_security(config, endpoint)
     if config.get("http.ssl.enable"):
@@ -408,6 +417,17 @@ def _check_inter_broker_listener(config: ServerConfig) -> None:
         )
     if named and config.get(named[0]) not in {e.name for e in config.broker_listeners}:
         raise ConfigError(f"{named[0]}: {config.get(named[0])!r} is not among the broker's listeners")
+
+
+def _check_authorizer(config: ServerConfig) -> None:
+    """Who believes that clients are judged is not left in that belief."""
+    if config.get("authorizer.class.name"):
+        return
+    if config.get("super.users"):
+        raise ConfigError(
+            "super.users names who may do everything, and without authorizer.class.name everybody may;"
+            f" set authorizer.class.name={STANDARD_AUTHORIZER}, or take super.users out"
+        )
 
 
 def _check_security(config: ServerConfig, endpoint: Endpoint) -> None:

@@ -102,6 +102,7 @@ class Node:
         config = self.config
         for warning in config.warnings:
             log.warning(warning)
+        self._warn_of_open_listeners()
         identities = self._identify()
         secret = self._secret()
         if config.is_broker:
@@ -195,6 +196,16 @@ class Node:
                 if silent_s > self.config.get("broker.session.timeout.ms") / 1000:
                     reasons.append("no active controller answers")
         return reasons
+
+    def _warn_of_open_listeners(self) -> None:
+        """Kafka's stock files have one: it is served, and not in silence."""
+        names = ", ".join(one.name for one in self.config.open_listeners)
+        if names:
+            log.warning(
+                "whoever reaches this host is served without encryption and without a name; make the listener SASL_SSL"
+                " in listener.security.protocol.map, or have it listen on 127.0.0.1",
+                listeners=names,
+            )
 
     def warnings(self) -> list[str]:
         """The data directories that were lost: the node serves what is in the others. And those that take no

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -159,6 +159,20 @@ class LocalCluster:
         write_certificates(self.directory, folders, time.time())
         write_client_files(identities, self.directory, spec.bootstrap_servers())
         return scram_users(identities)
+
+    def client_settings(self) -> dict[str, str]:
+        """librdkafka's, of a client that may everything."""
+        spec = self.spec()
+        security = {} if spec.identities is None else spec.identities.client_settings(self.directory)
+        return {"bootstrap.servers": spec.bootstrap_servers(), **security}
+
+    def certify(self, addresses: Iterable[str]) -> None:
+        """Certificates of another authority for a secured cluster that has not been started, whose nodes have these
+        addresses. Raises OSError."""
+        from kraft.local_cluster.credentials import write_certificates
+
+        node_dirs = {node.id: self.node_dir(node.id) for node in self.spec().nodes}
+        write_certificates(self.directory, node_dirs, time.time(), addresses=addresses)
 
     def _remove(self, *names: str) -> None:
         for name in names:

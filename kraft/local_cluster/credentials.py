@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -33,7 +33,7 @@ from quorum.metadata.records import UserScramCredential
 
 VALID_FOR: Final = timedelta(days=3650)
 _CLOCKS_MAY_DIFFER: Final = timedelta(days=1)
-_LOOPBACK: Final = ("127.0.0.1", "::1")
+LOOPBACK: Final = ("127.0.0.1", "::1")
 
 
 def scram_users(identities: Identities) -> list[UserScramCredential]:
@@ -42,9 +42,12 @@ def scram_users(identities: Identities) -> list[UserScramCredential]:
     return [_credential(name, password) for name, password in passwords.items()]
 
 
-def write_certificates(directory: Path, node_dirs: Mapping[int, Path], now_s: float) -> None:
+def write_certificates(
+    directory: Path, node_dirs: Mapping[int, Path], now_s: float, *, addresses: Iterable[str] = LOOPBACK
+) -> None:
     """A new authority's certificate in the cluster's folder, and a key with a certificate of it in each node's. They
-    name this host as loopback knows it. Raises OSError."""
+    name `addresses`, and this host as localhost. Raises OSError."""
+    names = [x509.DNSName("localhost"), *(x509.IPAddress(ipaddress.ip_address(one)) for one in addresses)]
     begins = datetime.fromtimestamp(now_s, UTC) - _CLOCKS_MAY_DIFFER
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = x509.Name(
@@ -62,7 +65,7 @@ def write_certificates(directory: Path, node_dirs: Mapping[int, Path], now_s: fl
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
         certificate = (
             _builder(name, authority, key.public_key(), begins)
-            .add_extension(x509.SubjectAlternativeName(_names()), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(issuer, critical=False)
@@ -88,11 +91,6 @@ def _builder(
         .not_valid_after(begins + VALID_FOR)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
-
-
-def _names() -> list[x509.GeneralName]:
-    addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in _LOOPBACK]
-    return [x509.DNSName("localhost"), *addresses]
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:

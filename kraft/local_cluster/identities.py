@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kraft.security.mechanisms import Credentials
 ADMIN: Final = "admin"
 BROKER: Final = "broker"
 MECHANISM: Final = "SCRAM-SHA-512"
@@ -46,18 +47,14 @@ class Identities:
     def new(cls) -> Identities:
         return cls(secrets.token_urlsafe(24), secrets.token_urlsafe(24))
 
-    def node_settings(self, directory: Path, node_dir: Path, addresses: Mapping[str, str]) -> dict[str, str]:
-        """What is added to a node's `server.properties`; `addresses` are HOST:PORT of its listeners CLIENTS and
-        CONTROLLER."""
+    def node_settings(self, directory: Path, node_dir: Path) -> dict[str, str]:
+        """What is added to a node's `server.properties`, whose listeners are CLIENTS and CONTROLLER."""
         return {
-            "listeners": ",".join(f"{name}://{address}" for name, address in addresses.items()),
             "listener.security.protocol.map": f"{LISTENER}:SASL_SSL,CONTROLLER:SSL",
             "inter.broker.listener.name": LISTENER,
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
             "sasl.mechanism.inter.broker.protocol": MECHANISM,
-            f"listener.name.{LISTENER.lower()}.{MECHANISM.lower()}.sasl.jaas.config": _login(
-                BROKER, self.broker_password
-            ),
+            **self.broker_login(LISTENER),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(node_dir / CERTIFICATE_FILE),
             "ssl.truststore.type": "PEM",
@@ -66,6 +63,16 @@ class Identities:
             "authorizer.class.name": _AUTHORIZER,
             "super.users": f"User:{ADMIN};User:{BROKER}",
         }
+
+    def broker_login(self, listener: str) -> dict[str, str]:
+        """Who a broker is at the listener where brokers meet."""
+        key = f"listener.name.{listener.lower()}.{MECHANISM.lower()}.sasl.jaas.config"
+        return {key: _login(BROKER, self.broker_password)}
+
+    @property
+    def admin_credentials(self) -> Credentials:
+        """Of who may everything."""
+        return Credentials(MECHANISM, ADMIN, self.admin_password)
 
     def client_files(self, directory: Path, bootstrap_servers: str) -> dict[str, dict[str, str]]:
         """By name of the file: what it says, of the admin."""

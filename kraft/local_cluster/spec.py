@@ -68,16 +68,19 @@ class ClusterSpec:
     def bootstrap_servers(self) -> str:
         return ",".join(f"127.0.0.1:{node.client_port}" for node in self.nodes)
 
+    @property
+    def client_listener(self) -> str:
+        """The name of the listener that clients dial."""
+        return "PLAINTEXT" if self.identities is None else LISTENER
+
     def properties(self, node: NodePorts, directory: Path) -> str:
         """The node's `server.properties`, for the cluster's folder."""
         folder = node_folder(directory, node.id)
         addresses = {
-            "PLAINTEXT" if self.identities is None else LISTENER: f"127.0.0.1:{node.client_port}",
+            self.client_listener: f"127.0.0.1:{node.client_port}",
             "CONTROLLER": f"127.0.0.1:{node.controller_port}",
         }
-        secured = (
-            {} if self.identities is None else self.identities.node_settings(directory, folder, addresses)
-        )
+        secured = {} if self.identities is None else self.identities.node_settings(directory, folder)
         lines = {
             "process.roles": "broker,controller",
             "node.id": str(node.id),

@@ -1,4 +1,4 @@
-"""`kraft cluster start --secure`, used as its files say: by librdkafka, by commands, by who has no right."""
+"""A cluster of `kraft cluster start --secure`, as a person uses it: with the files that it writes, as they are."""
 
 from __future__ import annotations
 
@@ -8,152 +8,227 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 
+from kraft.cli.shared.bootstrap import BOOTSTRAP_VARIABLE
+from kraft.cli.shared.profiles import PROFILE_VARIABLE
 from kraft.local_cluster.cluster import LocalCluster
-from kraft.properties import parse_properties
 from kraft.runtime.free_ports import free_port_range
 from tests.support.source_tree import ROOT
 
-RECORDS = 100
-WAIT_S = 30.0
+WAIT_S = 60.0
+TOPIC = "orders"
+VALUES = [b"%d" % number for number in range(100)]
 
 
-class Secured:
-    """A secured cluster in `.kraft` of a folder, and its commands as somebody types them there."""
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.local = LocalCluster(folder / ".kraft")
-        self.port = free_port_range(3)
 
-    def call(self, *arguments: str, code: int = 0, cwd: Path | None = None, **variables: str) -> str:
-        """Standard output; standard error too, where the command is to fail."""
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.folder),
-            "PYTHONPATH": str(ROOT),
-            "COLUMNS": "200",
-            **variables,
+class Secured(NamedTuple):
+    """`directory` is the cluster's; `elsewhere` is a folder without one."""
+
+    directory: Path
+    elsewhere: Path
+
+    def kraft(self, *arguments: str, cwd: Path | None = None, stdin: str = "", **environment: str) -> Ended:
+        """Runs a command to its end."""
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in (BOOTSTRAP_VARIABLE, PROFILE_VARIABLE)
         }
-        done = subprocess.run(
+        ended = subprocess.run(
             [sys.executable, "-m", "kraft", *arguments],
-            env=environment,
-            cwd=cwd or self.folder,
+            cwd=cwd or self.elsewhere,
+            env={
+                **inherited,
+                "PYTHONPATH": str(ROOT),
+                "XDG_CONFIG_HOME": str(self.elsewhere / "config"),
+                **environment,
+            },
+            input=stdin,
             capture_output=True,
             text=True,
+            timeout=WAIT_S * 2,
             check=False,
-            timeout=120,
         )
-        assert done.returncode == code, done.stderr
-        return done.stdout + (done.stderr if code else "")
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
 
-    def client(self, **over: str) -> dict[str, str]:
-        """client.properties, as it is."""
-        text = (self.local.directory / "client.properties").read_text()
-        return parse_properties(text).values | over
+    def told(self, *arguments: str, **more: Any) -> str:
+        """The standard output of a command that succeeds."""
+        ended = self.kraft(*arguments, **more)
+        assert ended.code == 0, ended.err
+        return ended.out
+
+    @property
+    def client_file(self) -> Path:
+        return self.directory / "client.properties"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The file, line by line, as any program reads it."""
+        lines = [line for line in self.client_file.read_text().splitlines() if not line.startswith("#")]
+        return dict(line.split("=", 1) for line in lines)
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    made = Secured(tmp_path_factory.mktemp("secured"))
+    made = Secured(tmp_path_factory.mktemp("home") / ".kraft", tmp_path_factory.mktemp("elsewhere"))
+    port = str(free_port_range(3))
     try:
-        started = json.loads(made.call("cluster", "start", "--secure", "--port", str(made.port), "--json"))
-        assert started["secure"] is True
-        made.call("topics", "create", "events", "--partitions", "2")
+        started = made.kraft("cluster", "start", "--dir", str(made.directory), "--port", port, "--secure")
+        assert started.code == 0, started.err
+        assert str(made.client_file) in started.err
+        made.told(
+            "topics", "create", TOPIC, "--partitions", "2", "--command-config", str(made.client_file)
+        )
         yield made
     finally:
-        made.local.destroy()
+        made.kraft("cluster", "destroy", "--dir", str(made.directory))
 
 
-def produce(client: dict[str, str], topic: str) -> list[KafkaError | None]:
-    """Sends RECORDS records. Returns how each ended."""
-    ends: list[KafkaError | None] = []
-    producer = Producer(client)
-    for number in range(RECORDS):
-        producer.produce(topic, str(number), on_delivery=lambda error, _: ends.append(error))
-    assert producer.flush(WAIT_S) == 0
-    return ends
+def written(settings: dict[str, Any]) -> list[int]:
+    """Writes the values; returns the codes of errors, of connections and of records."""
+    codes: list[int] = []
+    producer = Producer(
+        {
+            **settings,
+            "log_level": 0,
+            "message.timeout.ms": 20_000,
+            "error_cb": lambda error: codes.append(error.code()),
+        }
+    )
+    left = [len(VALUES)]
+
+    def delivered(error: KafkaError | None, _message: object) -> None:
+        left[0] -= 1
+        if error is not None:
+            codes.append(error.code())
+
+    for value in VALUES:
+        producer.produce(TOPIC, value, on_delivery=delivered)
+    while left[0] and KafkaError._AUTHENTICATION not in codes and KafkaError._SSL not in codes:
+        producer.poll(0.1)
+    return codes
 
 
 def test_librdkafka_takes_the_file_as_it_is(secured: Secured) -> None:
-    assert produce(secured.client(), "events") == [None] * RECORDS
-    consumer = Consumer(secured.client(**{"group.id": "readers", "auto.offset.reset": "earliest"}))
-    consumer.subscribe(["events"])
-    read = []
-    while len(read) < RECORDS:
-        record = consumer.poll(WAIT_S)
-        assert record is not None
-        assert record.error() is None
-        read.append(record.value())
-    consumer.close()
-    assert sorted(read, key=int) == [str(number).encode() for number in range(RECORDS)]
+    assert written(secured.settings) == []
+    consumer = Consumer(
+        {**secured.settings, "log_level": 0, "group.id": "readers", "auto.offset.reset": "earliest"}
+    )
+    try:
+        consumer.subscribe([TOPIC])
+        found: list[bytes] = []
+        while len(found) < len(VALUES):
+            for message in consumer.consume(len(VALUES), 1.0):
+                assert message.error() is None
+                found.append(message.value() or b"")
+        assert sorted(found) == sorted(VALUES)
+    finally:
+        consumer.close()
 
 
-def test_who_is_not_admin_may_what_he_is_given(secured: Secured) -> None:
-    (secured.folder / "bob.pw").write_text("bob's\n")
-    secured.call("users", "add", "bob", "--password-file", "bob.pw", "--mechanism", "SCRAM-SHA-512")
-    bob = secured.client(**{"sasl.username": "bob", "sasl.password": "bob's"})
-    secured.call("topics", "create", "bobs")
-    assert {error.code() for error in produce(bob | {"message.timeout.ms": "20000"}, "bobs") if error} == {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED
-    }
-    secured.call("acls", "add", "--allow-principal", "User:bob", "--producer", "--topic", "bobs")
-    assert produce(bob, "bobs") == [None] * RECORDS
+def test_strangers_are_not_let_in(secured: Secured) -> None:
+    assert KafkaError._AUTHENTICATION in written({**secured.settings, "sasl.password": "guessed"})
+    unknown = {key: value for key, value in secured.settings.items() if key != "ssl.ca.location"}
+    assert KafkaError._SSL in written(unknown)
 
 
-@pytest.mark.parametrize("over", [{"sasl.password": "guess"}, {"security.protocol": "SSL"}])
-def test_strangers_get_nothing(secured: Secured, over: dict[str, str]) -> None:
-    with pytest.raises(KafkaException):
-        Producer(secured.client(**over)).list_topics(timeout=3)
-
-
-@pytest.mark.parametrize("name", ["client.properties", "java.properties"])
-def test_commands_take_the_files_from_anywhere(secured: Secured, tmp_path: Path, name: str) -> None:
-    file = str(secured.local.directory / name)
-    assert "events" in secured.call("topics", "list", "--command-config", file, cwd=tmp_path).split()
-    profiles = {"XDG_CONFIG_HOME": str(tmp_path)}
-    secured.call("profile", "create", "there", "--command-config", file, cwd=tmp_path, **profiles)
-    assert "events" in secured.call("topics", "list", "--profile", "there", cwd=tmp_path, **profiles).split()
-    secured.call("profile", "use", "there", cwd=tmp_path, **profiles)
-    (tmp_path / "lines").write_text("one\ntwo\n")
-    secured.call("produce", "events", "lines", cwd=tmp_path, **profiles)
-    read = secured.call("consume", "events", "--from-beginning", "--exit-at-end", cwd=tmp_path, **profiles)
-    assert {"one", "two"} <= set(read.split("\n"))
-
-
-def test_commands_of_operators_work_in_the_folder(secured: Secured) -> None:
-    assert "CurrentVoters" in secured.call("quorum", "describe")
-    assert "healthy" in secured.call("cluster", "health")
-    assert "events" in secured.call("metadata", "shell", "ls", "/topics/by-name")
-    assert "events" in secured.call("log-dirs")
-    users = json.loads(secured.call("users", "list", "--json"))
-    assert {user["user"] for user in users["users"]} >= {"admin", "broker"}
-
-
-def test_no_secret_is_in_a_log_a_status_a_config_or_a_dump(secured: Secured) -> None:
-    identities = secured.local.spec().identities
-    assert identities is not None
-    secrets = (identities.admin_password, identities.broker_password, secured.local.spec().secret)
-    shown = [
-        secured.call("cluster", "status", "--json"),
-        secured.call("configs", "describe", "--entity-type", "brokers", "--entity-name", "1", "--all"),
-        secured.call("metadata", "dump", "--json"),
-        *(path.read_text() for path in secured.local.directory.glob("node-*/server.log")),
+def test_commands_reach_it_by_file_profile_and_folder(secured: Secured) -> None:
+    """Each way is the admin's; without any, a command gets no answer."""
+    listing = ("topics", "list", "--json")
+    by_file = secured.told(*listing, "--command-config", str(secured.client_file))
+    secured.told("profile", "create", "mine", "--command-config", str(secured.client_file))
+    ways = [
+        secured.told(*listing, "--profile", "mine"),
+        secured.told(*listing, **{PROFILE_VARIABLE: "mine"}),
+        secured.told(*listing, cwd=secured.directory.parent),
     ]
-    assert "(secret)" in shown[1]
-    for text in shown:
-        assert text
-        assert not any(secret in text for secret in secrets)
+    assert TOPIC in {topic["name"] for topic in json.loads(by_file)["topics"]}
+    assert ways == [by_file] * len(ways)
+    profile = secured.elsewhere / "config/kraft/profiles/mine.properties"
+    assert profile.stat().st_mode & 0o777 == 0o600
+    bootstrap = secured.settings["bootstrap.servers"]
+    assert secured.kraft("topics", "list", "--bootstrap-server", bootstrap).code != 0
 
 
-def test_it_is_as_secured_when_it_starts_again(secured: Secured) -> None:
-    before = secured.client()
-    secured.call("cluster", "stop")
-    secured.call("cluster", "start")
-    assert secured.client() == before
-    assert produce(before, "events") == [None] * RECORDS
-    told = secured.call("topics", "list", "--bootstrap-server", secured.client()["bootstrap.servers"], code=3)
-    assert "no broker answers" in told
+def test_records_pass_through_the_commands(secured: Secured) -> None:
+    here = secured.directory.parent
+    secured.told("topics", "create", "lines", cwd=here)
+    secured.told("produce", "lines", cwd=here, stdin="one\ntwo\n")
+    assert secured.told("consume", "lines", "--from-beginning", "--exit-at-end", cwd=here).split() == ["one", "two"]
+    assert secured.told("health", "--json", cwd=here)
+
+
+def test_a_user_may_what_the_admin_allows(secured: Secured) -> None:
+    here = secured.directory.parent
+    password = secured.elsewhere / "alice.pw"
+    password.write_text("alice's own")
+    secured.told("users", "add", "alice", "--password-file", str(password), cwd=here)
+    alice = {**secured.settings, "sasl.username": "alice", "sasl.password": "alice's own"}
+    denied = written(alice)
+    assert denied
+    assert set(denied) <= {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+    secured.told("acls", "add", "--allow-principal", "User:alice", "--producer", "--topic", TOPIC, cwd=here)
+    assert written(alice) == []
+
+
+def test_secrets_are_nowhere_but_in_files_of_their_owner(secured: Secured) -> None:
+    identities = LocalCluster(secured.directory).spec().identities
+    assert identities is not None
+    secrets = [identities.admin_password, identities.broker_password]
+    here = secured.directory.parent
+    nodes = [str(node) for node in (1, 2, 3)]
+    answers = [
+        secured.told("cluster", "status", "--json", cwd=here),
+        secured.told("cluster", "health", "--json", cwd=here),
+        *(
+            secured.told("configs", "describe", "--entity-type", "brokers", "--entity-name", node, "--all", cwd=here)
+            for node in nodes
+        ),
+        *(path.read_text(errors="replace") for path in secured.directory.glob("node-*/*.log")),
+    ]
+    assert len(answers) >= 5 + len(nodes)
+    assert [secret for secret in secrets for answer in answers if secret in answer] == []
+    holding = [
+        path
+        for path in secured.directory.rglob("*")
+        if path.is_file() and any(secret.encode() in path.read_bytes() for secret in secrets)
+    ]
+    assert {path.name for path in holding} >= {"client.properties", "java.properties", "spark.properties"}
+    keys = secured.directory.rglob("node.pem")
+    assert {oct(path.stat().st_mode & 0o777) for path in [*holding, *keys]} == {"0o600"}
+
+
+def test_spark_reads_with_the_options_of_its_file(secured: Secured) -> None:
+    """In the driver alone: what a session would hand to the connector."""
+    pytest.importorskip("pyspark")
+    from kraft.spark.client import ClusterClient
+    from kraft.spark.data_loss import LossPolicy
+    from kraft.spark.options import parse_options
+    from kraft.spark.plan import plan
+    from kraft.spark.retry import RetryPolicy
+
+    lines = (secured.directory / "spark.properties").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    options = parse_options({**given, "subscribe": TOPIC})
+    with ClusterClient(
+        options.bootstrap, client_id="test", policy=RetryPolicy(), security=options.security
+    ) as client:
+        assert len(plan(client, options, LossPolicy())) == 2
+
+
+def test_started_again_it_is_the_same(secured: Secured) -> None:
+    before = {path.name: path.read_bytes() for path in secured.directory.glob("*.p*")}
+    where = ("--dir", str(secured.directory))
+    secured.told("cluster", "stop", *where)
+    secured.told("cluster", "start", *where)
+    assert {path.name: path.read_bytes() for path in secured.directory.glob("*.p*")} == before
+    assert written(secured.settings) == []
