@@ -18,12 +18,12 @@ from kraft.broker.services import BrokerServices
 from kraft.broker.views.view_error import ViewError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.configs import (
+    VIEW_RESOURCE_TYPE,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
-    VIEW_RESOURCE_TYPE,
 )
 
 PIECE_CHARACTERS: Final = 32_000

@@ -102,8 +102,7 @@ def summed_history(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "end_at_ms": max((one[name]["end_at_ms"] or 0 for one in parts), default=0) or None,
             "series": {
                 rate: [
-                    _sum(values)
-                    for values in zip(*(one[name]["series"][rate] for one in parts), strict=True)
+                    _sum(values) for values in zip(*(one[name]["series"][rate] for one in parts), strict=True)
                 ]
                 if parts
                 else [None] * POINTS

@@ -240,7 +240,9 @@ class BrokerViews:
         if log is None or partition is None:
             return None
         leading = partition.leadership
-        followers = {} if leading is None else {one.broker_id: one.log_end_offset for one in leading.followers}
+        followers = (
+            {} if leading is None else {one.broker_id: one.log_end_offset for one in leading.followers}
+        )
         return [
             key.partition,
             partition.log_start_offset,

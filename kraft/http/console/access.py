@@ -68,7 +68,9 @@ class Access:
     ) -> None:
         """Raises HTTPForbidden, with a sentence, unless it may."""
         if not self.allows(request, operation, resource, name):
-            what = "the cluster" if resource is ResourceType.CLUSTER else f"{resource.name.lower()} {name[:255]}"
+            what = (
+                "the cluster" if resource is ResourceType.CLUSTER else f"{resource.name.lower()} {name[:255]}"
+            )
             who = principal_of(request)
             raise refused(f"{who} may not {operation.name} {what}: an ACL has to allow it")
 

@@ -70,13 +70,17 @@ class Streams:
     async def open(self, request: web.Request) -> AsyncIterator[EventStream]:
         """The stream in answer to a request; that it is over inside is no error. Raises HTTPServiceUnavailable."""
         if len(self._tasks) >= self._streams_max:
-            text = json.dumps({"error": f"{self._streams_max} streams are open: close some, or ask another node"})
+            text = json.dumps(
+                {"error": f"{self._streams_max} streams are open: close some, or ask another node"}
+            )
             raise web.HTTPServiceUnavailable(text=text, content_type="application/json")
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
-            response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+            response = web.StreamResponse(
+                headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+            )
             await response.prepare(request)
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
             yield EventStream(request, response)
