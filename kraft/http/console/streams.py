@@ -32,7 +32,7 @@ class EventStream:
 
     def __init__(self, request: web.Request, response: web.StreamResponse) -> None:
         self._request = request
-        self._response = response
+        self.response = response
 
     async def send(self, event: str, data: Any) -> None:
         """One event, its data as JSON. Raises StreamOver."""
@@ -48,7 +48,7 @@ class EventStream:
             raise StreamOver
         try:
             async with asyncio.timeout(WRITE_TIMEOUT_S):
-                await self._response.write(text.encode())
+                await self.response.write(text.encode())
         except (ConnectionError, TimeoutError) as error:
             transport.abort()
             raise StreamOver from error
