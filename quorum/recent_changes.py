@@ -1,7 +1,7 @@
 """The newest entries of the committed metadata log, as a node took them in, and when: for people who watch.
 
-Entries are kept as bytes, `ENTRIES_MAX` and `BYTES_MAX` of them, and decoded when somebody asks. The loader of a broker, or a
-controller's server, fills it. On the event loop alone.
+Entries are kept as bytes, `ENTRIES_MAX` and `BYTES_MAX` of them, and decoded when somebody asks. The loader of a
+broker, or a controller's server, fills it. On the event loop alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The one aiohttp application of a node: health, metrics, and what the node knows of its cluster.
 
-Read-only. `/` is for people: the console (`kraft.http.console`), or a plain page where its files are not taken. `/health/live` answers as long as the event loop turns.
-`/health/ready`, or `/health`, says whether the node serves, if not why, and what it has lost for good although it
-serves. `/metrics` is for Prometheus; `/api/cluster` is one JSON object. The application knows the node only through
-`NodeView`; `kraft.http.server` serves it.
+Read-only. `/` is for people: the console (`kraft.http.console`), or a plain page for who does not ask for that.
+`/health/live` answers as long as the event loop turns. `/health/ready`, or `/health`, says whether the node serves, if
+not why, and what it has lost for good although it serves. `/metrics` is for Prometheus; `/api/cluster` is one JSON
+object. The application knows the node only through `NodeView`; `kraft.http.server` serves it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ PAGES = {
     "/health/ready": "200 if this node serves, else 503 with the reasons",
     "/metrics": "numbers for Prometheus",
     "/api/cluster": "the cluster as this node knows it, as JSON",
-    "/api/overview": "what is wrong with it, and what there is; docs/console-api.md has the other paths",
 }
 """What each page is for; the front page links to them."""
+OVERVIEW = {"/api/overview": "what is wrong with it, and what there is; docs/console-api.md has the other paths"}
+"""The same, of a node with a console."""
 
 
 PROTECTION = {
@@ -88,10 +89,11 @@ def make_app(
         return web.Response(body=await metrics.exposition(), headers={"Content-Type": metrics.content_type})
 
     async def front(request: web.Request) -> web.Response:
+        pages = PAGES if console is None else PAGES | OVERVIEW
         page = console_files().get(INDEX) if console is not None else None
         if page is not None and "text/html" in request.headers.get("Accept", ""):
             return answer(request, page)
-        text = front_page(view.describe(), view.unready_reasons(), view.warnings(), PAGES)
+        text = front_page(view.describe(), view.unready_reasons(), view.warnings(), pages)
         return web.Response(text=text, content_type="text/html", headers=PLAIN_PAGE)
 
     handlers = {

@@ -1,7 +1,7 @@
 """`/api/events`: one stream for a tab, of what the tab shows.
 
-What is told every `TICK_S` is found out once for all streams (`asking.Remembered`). Nothing waits for a browser: a stream
-makes its next event when the last one was taken.
+What is told every `TICK_S` is found out once for all streams (`asking.Remembered`). Nothing waits for a browser: a
+stream makes its next event when the last one was taken.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def topics_of(text: str | None) -> list[str]:
 
 
 class Teller:
-    """One stream: `ticks` are told every `TICK_S`, as (event, what tells it); `changes` of the metadata as they come."""
+    """One stream: `ticks` are told every `TICK_S`, as (event, what tells it), `changes` of the metadata as they come."""
 
     def __init__(
         self,

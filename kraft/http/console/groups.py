@@ -1,4 +1,4 @@
-"""`/api/groups` and `/api/groups/{id}`: each told by its coordinator, which measures more often while somebody looks."""
+"""`/api/groups` and `/api/groups/{id}`: told by coordinators, which measure more often while somebody looks."""
 
 from __future__ import annotations
 

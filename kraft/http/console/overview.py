@@ -1,5 +1,5 @@
-"""`/api/overview`: what is wrong first, then what there is. Found out once for all who look, then shown to each as far as
-the user may see."""
+"""`/api/overview`: what is wrong first, then what there is. Found out once for all who look, then shown to each as far
+as the user may see."""
 
 from __future__ import annotations
 

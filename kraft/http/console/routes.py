@@ -50,7 +50,7 @@ class Console:
     def add_routes(self, app: web.Application) -> None:
         app[ACCESS] = self.access
         for path, handler in self.handlers().items():
-            app.router.add_get(path, _answering(handler))
+            app.router.add_get(path, _answering(handler), allow_head=handler != self._events)
 
     def handlers(self) -> Mapping[str, Handler]:
         """By path; those of the API are in docs/console-api.md."""
