@@ -13,6 +13,7 @@ import pytest
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS
 from kraft.cli.app import run
+from kraft.broker.handlers.broker_views import VIEW_VERSION, view_request
 from kraft.protocol.api import APIS, AclOperation, ResourceType
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -450,6 +451,7 @@ CASES = [
         lambda: DescribeProducersRequest(topics=[DescribeProducersTopic(SEEN, [0])]), 0, (Op.READ, TOPIC)
     ),
     refused(ListConfigResourcesRequest, 1, (Op.DESCRIBE_CONFIGS, CLUSTER)),
+    refused(lambda: view_request("summary", {}), VIEW_VERSION, (Op.CLUSTER_ACTION, CLUSTER)),
     refused(
         lambda: DescribeTopicPartitionsRequest(topics=[TopicRequest(SEEN)], response_partition_limit=10),
         0,
