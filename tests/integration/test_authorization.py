@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS
-from kraft.cli.app import run
 from kraft.broker.handlers.broker_views import VIEW_VERSION, view_request
+from kraft.cli.app import run
 from kraft.protocol.api import APIS, AclOperation, ResourceType
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic

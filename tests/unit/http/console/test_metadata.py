@@ -62,7 +62,9 @@ def test_a_value_and_pages_of_children() -> None:
     assert [one["path"] for one in wanted["children"]] == ["/topics/by-name"]
 
 
-@pytest.mark.parametrize("path", ["/nope", "/topics/by-name/orders/0/data/leader", "/../etc/passwd", "/a" * 1000])
+@pytest.mark.parametrize(
+    "path", ["/nope", "/topics/by-name/orders/0/data/leader", "/../etc/passwd", "/a" * 1000]
+)
 def test_a_path_that_is_not_there(path: str) -> None:
     assert metadata().at(path, ALL) is None
 

@@ -107,4 +107,6 @@ def test_nobody_is_told_of_what_they_may_not_see() -> None:
     )
     nothing = Rights(cluster=False, topic=lambda name: False, group=lambda name: False, principal="User:a")
     assert told(look, nothing) == []
-    assert told(look, replace(nothing, group=lambda name: name == "g")) == [("group-stands-still", {"group": "g"})]
+    assert told(look, replace(nothing, group=lambda name: name == "g")) == [
+        ("group-stands-still", {"group": "g"})
+    ]

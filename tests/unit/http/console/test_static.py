@@ -12,7 +12,7 @@ from kraft.http.console.static import answer, manifest
 
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "pages").mkdir()
-    (tmp_path / "index.html").write_text('<script src="/static/app.js"></script><a href=\'/static/nope.js\'>')
+    (tmp_path / "index.html").write_text("<script src=\"/static/app.js\"></script><a href='/static/nope.js'>")
     (tmp_path / "app.js").write_text("import './pages/a.js'")
     (tmp_path / "pages" / "a.js").write_text("1")
     (tmp_path / "secret.pem").write_text("no")

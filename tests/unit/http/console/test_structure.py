@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from kraft.http.console.structure import (
     PARTITIONS_PER_STEP,
-    Structure,
     TOPICS_PER_STEP,
+    Structure,
     partition_problems,
     partition_states,
     seen,
@@ -54,17 +54,21 @@ def test_sums_by_topic_and_by_broker() -> None:
 
 
 def test_problems_name_the_worst_first_and_only_what_may_be_seen() -> None:
-    image = image_of({
-        "a": [replace(WELL, isr=(1,))],
-        "b": [WELL, replace(WELL, isr=(2,), leader=-1)],
-        "hidden": [replace(WELL, isr=(1,))],
-    })
+    image = image_of(
+        {
+            "a": [replace(WELL, isr=(1,))],
+            "b": [WELL, replace(WELL, isr=(2,), leader=-1)],
+            "hidden": [replace(WELL, isr=(1,))],
+        }
+    )
     worst, rest = partition_problems(looked(image), lambda name: name != "hidden")
     assert [(one.kind, topic, number) for one, topic, number in worst] == [
         ("under-min-isr", "a", 0),
         ("partition-offline", "b", 1),
     ]
-    assert [(one.what, topic, number) for one, topic, number in rest] == [("a-0 lacks in its ISR: 2,3", "a", 0)]
+    assert [(one.what, topic, number) for one, topic, number in rest] == [
+        ("a-0 lacks in its ISR: 2,3", "a", 0)
+    ]
 
 
 def test_ten_thousand_topics_are_looked_at_in_steps_and_once() -> None:
