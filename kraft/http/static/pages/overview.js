@@ -79,18 +79,18 @@ function stats({ totals, rates, brokers, controller_id: controller }) {
   return html`<dl class="stats">
     ${cell("Brokers", html`${running < brokers.length ? html`<span class="text-bad">${running}</span>` : running}<span class="dim"> / ${brokers.length}</span>`)}
     ${cell("Controller", controller ?? html`<span class="text-bad">none</span>`)}
-    ${cell("Topics", html`<a href="#/topics">${count(totals?.topics)}</a>`)}
-    ${cell("Partitions", count(totals?.partitions))}
     ${cell("Offline", html`<a href="#/topics?sort=offline&order=desc">${alarm(totals?.offline)}</a>`)}
     ${cell("Under min ISR", html`<a href="#/topics?sort=under_min_isr&order=desc">${alarm(totals?.under_min_isr)}</a>`)}
     ${cell("Under-replicated", html`<a href="#/topics?sort=under_replicated&order=desc">${alarm(totals?.under_replicated, "warn")}</a>`)}
-    ${cell("Not preferred leader", html`<a href="#/topics?sort=not_preferred&order=desc">${alarm(totals?.not_preferred, "warn")}</a>`)}
+    ${cell("Not preferred", html`<a href="#/topics?sort=not_preferred&order=desc">${alarm(totals?.not_preferred, "warn")}</a>`)}
+    ${cell("Groups", html`<a href="#/groups">${count(totals?.groups)}</a>`)}
+    ${cell("Topics", html`<a href="#/topics">${count(totals?.topics)}</a>`)}
+    ${cell("Partitions", count(totals?.partitions))}
+    ${cell("Size", bytes(totals?.size_bytes))}
     ${cell("In", byteRate(rates?.bytes_in_per_s))}
     ${cell("Out", byteRate(rates?.bytes_out_per_s))}
     ${cell("Messages", rate(rates?.messages_in_per_s))}
-    ${cell("Groups", html`<a href="#/groups">${count(totals?.groups)}</a>`)}
-    ${cell("Connections", count(totals?.connections))}
-    ${cell("Size", bytes(totals?.size_bytes))}</dl>`;
+    ${cell("Connections", count(totals?.connections))}</dl>`;
 }
 
 function quorum(answer) {
