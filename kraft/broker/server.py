@@ -149,7 +149,7 @@ class BrokerServer:
             environment.disk, lambda: logs.usable_directories, executor, halt, logs.fail_directory
         )
         self.coordinators = Coordinators(
-            config, environment, self.metadata, self.replicas, self._loop, self._peer
+            config, environment, self.metadata, self.replicas, self._loop, self.peer
         )
         self.groups, self.group_lag = self.coordinators.groups, self.coordinators.group_lag
         self.transactions = self.coordinators.transactions
@@ -394,7 +394,7 @@ class BrokerServer:
             security=self._peer_security,
         )
 
-    def _peer(self, broker_id: int, client_id: str, max_response_bytes: int) -> PeerConnection:
+    def peer(self, broker_id: int, client_id: str, max_response_bytes: int) -> PeerConnection:
         name = self._config.inter_broker_listener_name
         return PeerConnection(
             broker_id,
