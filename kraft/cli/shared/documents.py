@@ -21,11 +21,6 @@ def uuid_text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def ids_text(brokers: Iterable[int]) -> str:
-    """Ids of brokers, separated by commas."""
-    return ",".join(map(str, brokers))
-
-
 def time_text(time_ms: int) -> str:
     """A time in ms since 1970 as people read it, in UTC; nothing for -1, which stands for none. One that no calendar
     has stays a number."""
@@ -51,16 +46,6 @@ def age_text(age_ms: int) -> str:
     if days:
         return f"{days}d{hours:02}h"
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"
-
-
-def bytes_text(size_bytes: int) -> str:
-    """A size as people read it, in one word: 512B, 1.5KiB, 20.0GiB."""
-    size, unit = float(size_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size_bytes}B" if unit == "B" else f"{size:.1f}{unit}"
 
 
 def log_ends_text(ends: Mapping[str, int]) -> str:
