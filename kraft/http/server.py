@@ -15,11 +15,15 @@ from aiohttp import web
 from kraft.config import split_host_port
 from kraft.environment import Environment
 from kraft.http.app import ONLY_ADDRESSES, NodeView, make_app
+from kraft.http.console.access import ACCESS, Access
+from kraft.http.console.streams import KEEP_OPEN
 from kraft.http.hosts import AllowedHosts
 from kraft.http.loop_lag import LoopLag
+from kraft.http.messages.routes import add_routes
 from kraft.http.metrics import NodeMetrics
 from kraft.http.snapshots import NodeMetricsSource, NodeParts
 from kraft.network.server import ListenerError, bind_failure
+from kraft.security.authorizer import StandardAuthorizer
 from quorum.rpc.bad_requests import RequestErrorLog
 from quorum.rpc.connection_gate import STRANGER_MAX_S, ConnectionGate
 from quorum.rpc.request_door import RequestLine
@@ -28,6 +32,11 @@ SHUTDOWN_GRACE_S = 0.5
 IDLE_MAX_S = 75.0
 """After its last request; scrapes come more often."""
 SERVED = RequestLine(b"GET /", b"HEAD /")
+
+
+def _authorizer(node: NodeParts) -> StandardAuthorizer | None:
+    broker = node.broker
+    return None if broker is None or broker.authorization is None else broker.authorization.authorizer
 
 
 class ServedNode(NodeView, NodeParts, Protocol):
@@ -44,6 +53,9 @@ class HttpServer:
         source = NodeMetricsSource(node, environment.now_ms(), self._loop_lag.times)
         application = make_app(node, NodeMetrics(source), hosts)
         application.on_response_prepare.append(self._on_answer)
+        application[KEEP_OPEN] = self._keep_open
+        application[ACCESS] = Access(lambda: _authorizer(node))
+        add_routes(application, node, environment.executor)
         self._errors = RequestErrorLog("http")
         self._runner = web.AppRunner(
             application,
@@ -89,6 +101,10 @@ class HttpServer:
         if self._gate is not None:
             self._gate.close()
         await self._runner.cleanup()
+
+    def _keep_open(self, request: web.BaseRequest) -> None:
+        if self._gate is not None:
+            self._gate.renew(request.protocol)
 
     async def _on_answer(self, request: web.Request, response: web.StreamResponse) -> None:
         if self._gate is not None:

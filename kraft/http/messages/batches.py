@@ -7,10 +7,12 @@ taken apart. Guarantees: one call opens `JOB_BYTES` and one more batch at most; 
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias
 
 from kraft.http.messages.views import Json
 from partitions.records.aborted import AbortedBatches, AbortedTransaction
@@ -95,6 +97,9 @@ class Span(NamedTuple):
     needle: Needle | None = None
 
 
+Row: TypeAlias = tuple[BatchHeader, Record]
+
+
 @dataclass(slots=True)
 class Opened:
     """What came of one answer."""
@@ -102,9 +107,11 @@ class Opened:
     span: Span
     next_offset: int
     """Where to read on: all before it is here, or in `skipped`."""
-    rows: deque[tuple[BatchHeader, Record]] = field(default_factory=deque)
+    rows: deque[Row] = field(default_factory=deque)
     records: int = 0
     """That were looked at."""
+    matched: int = 0
+    """Of them, those that fit the search, also where `rows` keeps only the newest."""
     unfolded_bytes: int = 0
     skipped: Skipped = field(default_factory=Skipped)
     error: str | None = None
@@ -134,9 +141,7 @@ def open_batches(data: Buffer, aborted: Sequence[AbortedTransaction], span: Span
     return opened
 
 
-def _open(
-    opened: Opened, hidden: AbortedBatches, data: Buffer, position: int, header: BatchHeader
-) -> None:
+def _open(opened: Opened, hidden: AbortedBatches, data: Buffer, position: int, header: BatchHeader) -> None:
     """One batch, of which something lies in the span."""
     skipped, span = opened.skipped, opened.span
     start = max(opened.next_offset, header.base_offset)
@@ -179,9 +184,24 @@ def _take(opened: Opened, header: BatchHeader, body: bytes, start: int) -> None:
         expected = record.offset + 1
         opened.records += 1
         if span.needle is None or span.needle.matches(record):
+            opened.matched += 1
             opened.rows.append((header, record))
     if not opened.is_full:
         end = min(header.next_offset, span.end)
         opened.skipped.absent += end - expected
         expected = end
     opened.next_offset = expected
+
+
+def in_order(rows: Mapping[int, Sequence[Row]], limit: int, *, newest: bool) -> list[tuple[int, Row]]:
+    """The first, or the newest, `limit` rows of several partitions, each with its partition: in the order of time, as
+    far as each partition's own order allows."""
+    if not newest:
+        streams = [[(number, row) for row in rows[number]] for number in sorted(rows)]
+        return list(islice(heapq.merge(*streams, key=_time), limit))
+    backwards = [[(number, row) for row in reversed(rows[number])] for number in sorted(rows, reverse=True)]
+    return list(islice(heapq.merge(*backwards, key=lambda one: -_time(one)), limit))[::-1]
+
+
+def _time(one: tuple[int, Row]) -> int:
+    return one[1][1].timestamp

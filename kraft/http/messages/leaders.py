@@ -96,6 +96,11 @@ class TopicReads:
         self._read_committed = read_committed
         self._connections: dict[int, PeerConnection] = {}
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the topic was deleted, also if there is another one of its name."""
+        return self.topic.topic_id not in self._metadata.image.topics
+
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
@@ -157,7 +162,9 @@ class TopicReads:
             answer = await connection.request(body, FETCH_VERSION, timeout_s=timeout_s)
             if answer.error_code:
                 return dict.fromkeys(epochs, _trouble(answer.error_code))
-            return {row.partition_index: self._fetched(row) for one in answer.responses for row in one.partitions}
+            return {
+                row.partition_index: self._fetched(row) for one in answer.responses for row in one.partitions
+            }
 
         return await self._of_leaders(positions, ask)
 
@@ -188,9 +195,8 @@ class TopicReads:
             leader, epoch = self._leader(number)
             epochs.setdefault(leader, {})[number] = epoch
         nobody = epochs.pop(-1, {})
-        gone = self.topic.topic_id not in self._metadata.image.topics
         found: dict[int, T | Trouble] = dict.fromkeys(
-            nobody, Trouble("the topic was deleted" if gone else "it has no leader now")
+            nobody, Trouble("the topic was deleted" if self.is_gone else "it has no leader now")
         )
 
         async def of(leader: int, wanted: Mapping[int, int]) -> None:

@@ -116,7 +116,9 @@ def search_query(params: Mapping[str, str]) -> SearchQuery:
         raise QueryError("say what to look for: q, a text, or q_hex, bytes as hexadecimal digits")
     selection = _selection(params)
     if selection.before is not None:
-        raise QueryError("a search goes from offset or timestamp_ms on, or from where the log begins: before is not one")
+        raise QueryError(
+            "a search goes from offset or timestamp_ms on, or from where the log begins: before is not one"
+        )
     return SearchQuery(
         selection,
         needle,
@@ -129,7 +131,9 @@ def search_query(params: Mapping[str, str]) -> SearchQuery:
 
 def tail_query(params: Mapping[str, str]) -> TailQuery:
     _know(params, ("partition", "isolation_level", *_NEEDLE, "field_bytes"))
-    return TailQuery(_partitions(params), _read_committed(params), _needle(params), _field_bytes(params, 16 * 1024))
+    return TailQuery(
+        _partitions(params), _read_committed(params), _needle(params), _field_bytes(params, 16 * 1024)
+    )
 
 
 def download_query(params: Mapping[str, str]) -> DownloadQuery | RawQuery:
@@ -142,7 +146,9 @@ def download_query(params: Mapping[str, str]) -> DownloadQuery | RawQuery:
         if field not in ("key", "value"):
             raise QueryError(f"field is key or value, not {field[:40]!r}")
         partition = _integer(params, "partition", 0, 0, 2**31 - 1)
-        return RawQuery(partition, _integer(params, "offset", 0, 0, _OFFSET_MAX), field, _read_committed(params))
+        return RawQuery(
+            partition, _integer(params, "offset", 0, 0, _OFFSET_MAX), field, _read_committed(params)
+        )
     if format_ != "jsonl":
         raise QueryError(f"format is jsonl or raw, not {format_[:40]!r}")
     _know(params, ("format", *_SELECTION, "limit"))
@@ -178,7 +184,8 @@ def _selection(params: Mapping[str, str]) -> Selection:
         start = Offsets()
     elif params.get("offset", "latest") != "latest":
         start = _offsets("offset", params["offset"])
-    return Selection(partitions, start, before, timestamp_ms, _read_committed(params))
+    named = (before or start or Offsets()).by_partition
+    return Selection(partitions or tuple(named) or None, start, before, timestamp_ms, _read_committed(params))
 
 
 def _offsets(name: str, text: str) -> Offsets:
@@ -205,7 +212,9 @@ def _partitions(params: Mapping[str, str]) -> tuple[int, ...] | None:
 
 
 def _read_committed(params: Mapping[str, str]) -> bool:
-    return _one_of(params, "isolation_level", "read_committed", {"read_committed": True, "read_uncommitted": False})
+    return _one_of(
+        params, "isolation_level", "read_committed", {"read_committed": True, "read_uncommitted": False}
+    )
 
 
 def _field_bytes(params: Mapping[str, str], highest: int) -> int:

@@ -1,7 +1,7 @@
 """A record as JSON: null told from empty, text told from other bytes, and no more of it than was asked for.
 
-Pure; the readers call it in the executor. What a record holds is never interpreted here: bytes that are UTF-8 are told as
-text, others as hexadecimal digits, and the page puts both into text nodes alone.
+Pure; the readers call it in the executor. What a record holds is never interpreted here: bytes that are UTF-8 are told
+as text, others as hexadecimal digits, and the page puts both into text nodes alone.
 """
 
 from __future__ import annotations
