@@ -55,7 +55,7 @@ class HttpServer:
         application.on_response_prepare.append(self._on_answer)
         application[KEEP_OPEN] = self._keep_open
         application[ACCESS] = Access(lambda: _authorizer(node))
-        add_routes(application, node, environment.executor)
+        self.messages = add_routes(application, node, environment.executor)
         self._errors = RequestErrorLog("http")
         self._runner = web.AppRunner(
             application,

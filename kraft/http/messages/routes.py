@@ -52,8 +52,8 @@ class HasBroker(Protocol):
     def broker(self) -> BrokerServer | None: ...
 
 
-def add_routes(app: web.Application, node: HasBroker, executor: Executor) -> None:
-    """Adds the four paths."""
+def add_routes(app: web.Application, node: HasBroker, executor: Executor) -> Messages:
+    """Adds the four paths; returns who answers them."""
     messages = Messages(node, executor)
     for path, handler in (
         (PATH, messages.page),
@@ -62,6 +62,7 @@ def add_routes(app: web.Application, node: HasBroker, executor: Executor) -> Non
         (f"{PATH}/download", messages.download),
     ):
         app.router.add_get(path, _told(handler), allow_head=False)
+    return messages
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
