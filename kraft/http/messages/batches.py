@@ -128,7 +128,11 @@ def open_batches(data: Buffer, aborted: Sequence[AbortedTransaction], span: Span
     hidden = AbortedBatches(aborted)
     try:
         for position, header in iter_batches(data):
-            if header.base_offset >= span.end or opened.unfolded_bytes >= JOB_BYTES or opened.is_full:
+            if opened.unfolded_bytes >= JOB_BYTES or opened.is_full:
+                break
+            if header.base_offset >= span.end:
+                opened.skipped.absent += span.end - opened.next_offset
+                opened.next_offset = span.end
                 break
             if header.next_offset <= opened.next_offset:
                 hidden.hides(data, position, header)
