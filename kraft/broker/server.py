@@ -67,6 +67,7 @@ from partitions.log.node_logs.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log_manager import LogManager
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.records import Listener
+from quorum.recent_changes import RecentChanges
 from quorum.rpc.client import ControllerChannel, RpcClient
 from quorum.rpc.sparse_log import SparseLog
 
@@ -117,6 +118,8 @@ class BrokerServer:
         self.request_times = {key: RequestTimes() for key in SUPPORTED}
         self.history = RateHistory()
         self.loader = MetadataLoader(config.node_id, self.controller, rng, halt)
+        self.recent_changes = RecentChanges()
+        self.loader.on_entries = lambda entries: self.recent_changes.take(entries, environment.now_ms())
         self._descriptors = DescriptorBudget.within(environment.open_files_limit)
         self.logs = self._make_logs()
         self.offline_replicas = OfflineReplicas(config.node_id, self._epoch, self.controller, rng, halt)

@@ -51,7 +51,7 @@ class Session:
         self.authentication: Authentication | None = None
         """How the client says who it is; None on listeners where none has to, or a certificate says it."""
         self.client_id = ""
-        """As it was told with ApiVersions, which clients ask for first."""
+        """As its first request told it."""
         self.client_software_name = UNKNOWN_SOFTWARE
         self.client_software_version = UNKNOWN_SOFTWARE
         self.arrived_s = 0.0

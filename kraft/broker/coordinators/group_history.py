@@ -1,7 +1,7 @@
 """How the lag of groups went over the last hour, by the minute, and which groups stand still.
 
-`GroupLag` gives it each of its rounds. It keeps `GROUPS_MAX` groups, those first that lag most when there is no room, and
-forgets what a round does not have any more. Pure.
+`GroupLag` gives it each of its rounds. It keeps `GROUPS_MAX` groups, those that lag most when there is no room for all,
+and forgets what a round does not have any more. Pure.
 """
 
 from __future__ import annotations

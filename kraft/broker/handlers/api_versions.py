@@ -25,7 +25,6 @@ def handle_api_versions(
     services: BrokerServices, request: Request[ApiVersionsRequest]
 ) -> ApiVersionsResponse:
     """Answers ApiVersions; a client that names its software wrongly is told so, as in Kafka."""
-    request.session.client_id = request.client_id or ""
     if request.version >= FIRST_VERSION_WITH_SOFTWARE_NAME:
         names = (request.body.client_software_name, request.body.client_software_version)
         if not all(_SOFTWARE.fullmatch(name) for name in names):

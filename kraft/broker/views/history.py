@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 RATES: Final = (
@@ -53,7 +54,7 @@ class _Ring:
                 max(0, new - old) / (after.at_s - before.at_s)
                 for old, new in zip(before.counters, after.counters, strict=True)
             )
-            for before, after in zip(samples, samples[1:], strict=False)
+            for before, after in pairwise(samples)
         ]
 
     def document(self) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 A node's console asks each broker for them (`kraft.http.console.asking`): its own directly, the others through
 DescribeConfigs, as a resource of kraft's own type that needs CLUSTER_ACTION (`kraft.broker.handlers.broker_views`). A
-view is a list of (key, value): a key that comes again has more of the same list. What costs O(logs) is done in steps, with
-other work in between; nothing is done unless somebody asks.
+view is a list of (key, value): a key that comes again has more of the same list. What costs O(logs) is done in steps,
+with other work in between; nothing is done unless somebody asks.
 """
 
 from __future__ import annotations

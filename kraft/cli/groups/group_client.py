@@ -13,6 +13,7 @@ from kraft.cli.shared.admin_client import AdminClient, raise_for
 from kraft.cli.shared.coordinators import Coordinators, Failure, failure_of, until_settled
 from kraft.coordinator.groups.consumer_protocol import assigned_partitions
 from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schema import Message
 from kraft.protocol.schemas.classic_groups import (
     LeaveGroupRequest,
     LeaveGroupResponse,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,15 +9,7 @@ from typing import Any
 Document = dict[str, Any]
 """An object of JSON."""
 
-UUID_BYTES = 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def uuid_text(data: bytes) -> str:
-    """16 bytes as Kafka writes ids, 22 characters of base64; bytes of another length in hexadecimal."""
-    if len(data) != UUID_BYTES:
-        return data.hex()
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def time_text(time_ms: int) -> str:

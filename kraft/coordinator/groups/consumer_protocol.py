@@ -1,8 +1,8 @@
 """What the consumers of a classic group tell each other through their coordinator: the topics that each reads, and the
 partitions that their leader assigns.
 
-Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment are opaque to the protocol of groups. The coordinator
-looks into the first for one thing, whether anybody reads a topic; pages and commands show both to people. All look only
+Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment are opaque to the protocol of groups. The
+coordinator looks into the first for one thing, whether anybody reads a topic; pages and commands show both to people. All look only
 at the fields of version 0, which every later version begins with.
 """
 

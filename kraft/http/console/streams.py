@@ -1,7 +1,7 @@
 """A stream of events to one browser tab (text/event-stream), which is dropped rather than buffered.
 
-What a browser does not read within `WRITE_TIMEOUT_S` costs it the connection; what waits for it until then is bounded by
-the buffers of its connection, some ten kilobytes. Whoever sends also keeps the connection known to the gate of the
+What a browser does not read within `WRITE_TIMEOUT_S` costs it the connection; what waits for it until then is bounded
+by the buffers of its connection, some ten kilobytes. Whoever sends also keeps the connection known to the gate of the
 listener, which would end an idle one. A node serves `STREAMS_MAX` of one kind at once.
 """
 

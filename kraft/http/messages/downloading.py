@@ -121,7 +121,6 @@ def headers(file_name: str, content_type: str) -> dict[str, str]:
         "Content-Type": content_type,
         "Content-Disposition": f'attachment; filename="{file_name}"',
         "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, TypeVar
 
+from kraft.http.console.paging import QueryError
 from kraft.http.messages.batches import Needle
 
 T = TypeVar("T")
@@ -23,10 +24,6 @@ SEARCH_MAX_S: Final = 120
 SEARCH_MAX_BYTES: Final = 1024**3
 DOWNLOAD_RECORDS_MAX: Final = 100_000
 _OFFSET_MAX: Final = 2**63 - 1
-
-
-class QueryError(ValueError):
-    """A parameter is wrong; the message says what it may be."""
 
 
 class Offsets(NamedTuple):

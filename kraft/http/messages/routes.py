@@ -14,12 +14,12 @@ from aiohttp import web
 
 from kraft.broker.server import BrokerServer
 from kraft.http.console.access import ACCESS
+from kraft.http.console.paging import QueryError
 from kraft.http.console.streams import KEEP_OPEN, Streams
 from kraft.http.messages.downloading import Download, headers, raw_field
 from kraft.http.messages.leaders import TopicReads
 from kraft.http.messages.pages import Page
 from kraft.http.messages.queries import (
-    QueryError,
     RawQuery,
     chosen,
     download_query,

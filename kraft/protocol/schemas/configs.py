@@ -35,7 +35,7 @@ class ConfigResourceType(IntEnum):
 
 
 VIEW_RESOURCE_TYPE: Final = 120
-"""A type that Kafka does not have: what a broker tells other brokers of itself (`kraft.broker.handlers.broker_views`)."""
+"""A type that Kafka does not have: what a broker tells others of itself (`kraft.broker.handlers.broker_views`)."""
 
 
 class ConfigSource(IntEnum):

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraft.http.console.paging import QueryError
 from kraft.http.messages.batches import Needle, Opened, Skipped, Span, in_order, open_batches
 from kraft.http.messages.leaders import Bounds, Fetched, OutOfRange, TopicReads, Trouble
 from kraft.http.messages.queries import (
     Offsets,
-    QueryError,
     RawQuery,
     chosen,
     download_query,
