@@ -11,12 +11,20 @@ from urllib.parse import urlencode
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from kraft.http.messages.routes import READERS_MAX
 from kraft.http.messages.tailing import BEHIND_MAX
+from kraft.security.super_users import STANDARD_AUTHORIZER
 from tests.support.node_processes import until
 from tests.support.real_clients import QUIET
-from tests.support.threaded_cluster import CALL_S, ThreadedCluster
+from tests.support.threaded_cluster import CALL_S, ThreadedCluster, threaded_cluster
 
 SCRIPT = b"<script>document.title='owned'</script>"
 PAGE = b"<!doctype html><html><body onload=alert(1)>hello</body></html>"
@@ -371,3 +379,36 @@ def test_a_partition_without_a_leader_concerns_no_other(own_cluster: ThreadedClu
     assert {int(text) for text in texts(answer)} == set(range(6)) - gone
     assert {one["partition"] for one in answer["partitions"] if one["error"]} == gone
     assert {one["error"] for one in answer["partitions"]} == {None, "it has no leader now"}
+
+
+def test_messages_are_for_those_who_may_read_the_topic() -> None:
+    """A right that is taken back ends a tail, and nothing of the records is told any more."""
+    properties = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
+    with threaded_cluster(1, properties) as running:
+        topic = running.create_topic("secret", replication_factor=1)
+        produce(running, topic, {"value": b"x"})
+        assert texts(page(running, topic)) == ["x"]
+        with events(running, path_of(topic, "/tail")) as stream:
+            next(stream)
+            deny(running, topic, AclOperation.READ)
+            *_, last = stream
+            assert last == ("refused", {"error": f"topic {topic} may not be read any more"})
+        for kind, params in (
+            ("", {}),
+            ("/tail", {}),
+            ("/search", {"q": "x"}),
+            ("/download", {}),
+            ("/download", {"format": "raw", "partition": 0, "offset": 0}),
+        ):
+            status, _, body = running.get(1, path_of(topic, kind, **params))
+            assert status == 403
+            assert b"may not READ topic" in body
+            assert b'"value"' not in body
+
+
+def deny(running: ThreadedCluster, topic: str, operation: AclOperation) -> None:
+    everybody = AclBinding(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", operation, AclPermissionType.DENY
+    )
+    for made in running.admin.create_acls([everybody]).values():
+        made.result(CALL_S)

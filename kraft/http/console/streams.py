@@ -47,10 +47,15 @@ class EventStream:
         """Shows that there is nothing to tell. Raises StreamOver."""
         await self._write(b": \n\n")
 
-    async def _write(self, data: bytes) -> None:
+    def check(self) -> asyncio.Transport:
+        """Raises StreamOver if the browser is gone already."""
         transport = self._request.transport
         if transport is None or transport.is_closing():
             raise StreamOver
+        return transport
+
+    async def _write(self, data: bytes) -> None:
+        transport = self.check()
         try:
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await self.response.write(data)

@@ -74,6 +74,7 @@ class Tail:
         told_s = loop.time()
         while True:
             began_s = loop.time()
+            stream.check()
             if not self._is_allowed():
                 await stream.send(
                     "refused", {"error": f"topic {self._reads.topic.name} may not be read any more"}
