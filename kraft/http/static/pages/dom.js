@@ -36,28 +36,3 @@ export function timeOf(ms) {
   const milliseconds = String(at.getMilliseconds()).padStart(3, "0");
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${milliseconds}`;
 }
-
-export const count = (number) => (number === null || number === undefined ? "\u2013" : number.toLocaleString("en-US"));
-
-/** 1,234 B, 5.0 MiB */
-export function bytes(number) {
-  if (number === null || number === undefined) return "\u2013";
-  if (number < 1024) return `${number} B`;
-  const units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-  let unit = -1;
-  let left = number;
-  do {
-    left /= 1024;
-    unit++;
-  } while (left >= 1024 && unit < units.length - 1);
-  return `${left.toFixed(1)} ${units[unit]}`;
-}
-
-/** 850 ms, 12 s, 3 min, 5.2 h, 2.1 d; from seconds */
-export function age(seconds) {
-  if (seconds === null || seconds === undefined) return "\u2013";
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return seconds < 172800 ? `${(seconds / 3600).toFixed(1)} h` : `${(seconds / 86400).toFixed(1)} d`;
-}

@@ -1,6 +1,8 @@
 // The messages of a topic: a page of them, a live tail, a search, and one record in full. Reads /api/topics/…/messages.
 
-import { bytes, count, fetchJson, h, timeOf } from "./dom.js";
+import { bytes, count } from "../format.js";
+import { link, setQuery } from "../router.js";
+import { fetchJson, h, timeOf } from "./dom.js";
 import { bestForm, preview, shown } from "./fields.js";
 import { RowList } from "./row_list.js";
 
@@ -79,7 +81,7 @@ class Messages {
     return h(
       "div",
       { class: "messages" },
-      h("h1", {}, "Messages of ", h("a", { href: `#/topics/${encodeURIComponent(this.topic)}` }, this.topic)),
+      h("h1", {}, "Messages of ", h("a", { href: link("topics", this.topic) }, this.topic)),
       form,
       this.problems,
       this.status,
