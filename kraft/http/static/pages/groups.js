@@ -42,7 +42,7 @@ class Groups {
     this.before = h("button", { type: "button", onclick: () => this.turn(this.page - 1) }, "Previous");
     this.after = h("button", { type: "button", onclick: () => this.turn(this.page + 1) }, "Next");
     this.element = h("div", { class: "groups" }, h("h1", {}, "Groups"),
-      h("div", { class: "messages-form" }, this.search, this.before, this.after), this.problems, this.status, this.table.element);
+      h("div", { class: "toolbar messages-form" }, this.search, this.before, this.after), this.problems, this.status, this.table.element);
     this.off = follow("groups", (data) => this.told(data));
     this.load();
   }

@@ -71,7 +71,7 @@ class Messages {
     const c = this.controls;
     const form = h(
       "form",
-      { class: "messages-form", onsubmit: (event) => { event.preventDefault(); this.run(); } },
+      { class: "toolbar messages-form", onsubmit: (event) => { event.preventDefault(); this.run(); } },
       ...c.elements,
       h("span", { class: "messages-buttons" }, this.go, this.goOn, this.older, this.newer, this.latest, this.download),
     );
@@ -139,6 +139,12 @@ class Messages {
 
   run() {
     const mode = this.controls.mode();
+    const given = this.params({ withStart: mode !== "tail" });
+    setQuery({
+      mode: mode === "read" ? null : mode,
+      q: mode === "read" ? null : this.controls.q.value,
+      ...Object.fromEntries(["partition", "offset", "timestamp_ms", "isolation_level"].map((name) => [name, given.get(name)])),
+    });
     if (this.source !== null) return this.stop();
     if (mode === "tail") return this.tail();
     if (mode === "search") return this.controls.q.value ? this.search() : this.say("Say what to look for.");
