@@ -28,7 +28,9 @@ PAGES = {
     "/api/cluster": "the cluster as this node knows it, as JSON",
 }
 """What each page is for; the front page links to them."""
-OVERVIEW = {"/api/overview": "what is wrong with it, and what there is; docs/console-api.md has the other paths"}
+OVERVIEW = {
+    "/api/overview": "what is wrong with it, and what there is; docs/console-api.md has the other paths"
+}
 """The same, of a node with a console."""
 
 

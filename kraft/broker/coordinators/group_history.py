@@ -66,7 +66,7 @@ class GroupHistory:
         group = self._groups.get(group_id)
         if group is None:
             group = _Group(now, now_ms)
-        elif now.position != group.totals.position or not now.lag:
+        elif now.position != group.totals.position or not now.lag or not group.totals.lag:
             group.moved_at_ms = now_ms
         group.totals = now
         minute = now_ms // MINUTE_MS
@@ -102,10 +102,11 @@ class GroupHistory:
     def lags(self, group_id: str, now_ms: int) -> tuple[list[int | None], list[float | None]]:
         """By the minute, the present one last, in records and in seconds; None where nothing was measured."""
         group = self._groups.get(group_id)
-        points = {} if group is None else {minute: values for minute, *values in group.points}
-        last = now_ms // MINUTE_MS
-        shown = [points.get(minute, (None, None)) for minute in range(last - POINTS + 1, last + 1)]
-        return [one[0] for one in shown], [one[1] for one in shown]
+        points = () if group is None else group.points
+        lags = {minute: lag for minute, lag, _ in points}
+        ages = {minute: lag_s for minute, _, lag_s in points}
+        minutes = range(now_ms // MINUTE_MS - POINTS + 1, now_ms // MINUTE_MS + 1)
+        return [lags.get(minute) for minute in minutes], [ages.get(minute) for minute in minutes]
 
 
 def totals(rows: Sequence[Row]) -> GroupTotals:

@@ -21,8 +21,8 @@ class DiskHistory:
 
     def days_left(self, path: str, now_ms: int) -> float | None:
         """Until nothing is left, at the rate of the last hour; None: it does not fill, or there is one sample yet."""
-        samples = self._samples.get(path, ())
-        if len(samples) < 2:
+        samples = self._samples.get(path)
+        if samples is None or len(samples) < 2:
             return None
         (first_ms, before), (last_ms, now) = samples[0], samples[-1]
         if before <= now or last_ms <= first_ms:

@@ -23,6 +23,7 @@ RATES: Final = (
 POINTS: Final = 60
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60_000
+EARLY_S: Final = 0.1
 Rates = dict[str, float | None]
 
 
@@ -41,8 +42,8 @@ class _Ring:
         self._samples: deque[_Sample] = deque(maxlen=POINTS + 1)
 
     def take(self, sample: _Sample) -> None:
-        # A timer may be early by a part of a millisecond; a step that is a tenth short is one all the same.
-        due_s = self._samples[-1].at_s + 0.9 * self._step_ms / 1000 if self._samples else sample.at_s
+        # A timer may be early by a part of a millisecond: a step that is a little short is one all the same.
+        due_s = self._samples[-1].at_s + self._step_ms / 1000 - EARLY_S if self._samples else sample.at_s
         if sample.at_s >= due_s:
             self._samples.append(sample)
 

@@ -1,6 +1,6 @@
 """Who may see what in the console: the ACLs that Kafka's own APIs ask for, asked of the broker's authorizer.
 
-Whoever logged in is `request["principal"]`, put there by a middleware before; a request without one is ANONYMOUS.
+Whoever logged in is `request[PRINCIPAL]`, put there by a middleware before; a request without one is ANONYMOUS.
 Without an authorizer everybody sees everything. A node that is only a controller judges by its own metadata, as a broker does.
 """
 
@@ -28,7 +28,7 @@ class AuthorizerOf(Protocol):
     def __call__(self) -> Decides | None: ...
 
 
-PRINCIPAL: Final = "principal"
+PRINCIPAL: Final = web.RequestKey("principal", str)
 """The key of a request that has been told who sends it."""
 
 

@@ -19,7 +19,7 @@ STREAMS_MAX: Final = 64
 WRITE_TIMEOUT_S: Final = 5.0
 RETRY_MS: Final = 2_000
 """After so long a browser connects again."""
-KEEP_OPEN: Final = web.AppKey("keep_open", Callable[[web.BaseRequest], None])
+KEEP_OPEN: web.AppKey[Callable[[web.BaseRequest], None]] = web.AppKey("keep_open")
 """Tells the listener that a connection is of use, so that it is not ended as an idle one."""
 
 
