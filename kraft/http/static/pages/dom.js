@@ -12,19 +12,6 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** The JSON of a path; throws an Error whose message is the server's sentence. */
-export async function fetchJson(path, signal) {
-  const answer = await fetch(path, { signal, headers: { Accept: "application/json" } });
-  let body;
-  try {
-    body = await answer.json();
-  } catch {
-    throw new Error(`the node answers ${answer.status} without JSON`);
-  }
-  if (!answer.ok) throw new Error(body.error ?? `the node answers ${answer.status}`);
-  return body;
-}
-
 const two = (number) => String(number).padStart(2, "0");
 
 /** Local time to the millisecond; a record may be without (-1). */

@@ -1,15 +1,15 @@
 // One group: who is in it, what they read, and how far behind it is by partition and over the last hour.
 
-import { DataTable } from "./data_table.js";
-import { count } from "../format.js";
+import { Chart } from "../chart.js";
+import { ago, count, UNKNOWN } from "../format.js";
 import { follow } from "../live.js";
 import { link } from "../router.js";
-import { fetchJson, h, timeOf } from "./dom.js";
+import { empty, facts, failed, fetchJson, loading, poll, table } from "../ui.js";
+import { html, nothing, render } from "../vendor/lit-html.js";
 import { inTime, state } from "./groups.js";
-import { lagChart } from "./lag_chart.js";
 
-const HISTORY_MS = 60_000;
-const PARTITIONS_SHOWN = 500;
+const HISTORY_MS = 30_000;
+const ROWS_MAX = 500;
 
 /** `id`: the group. */
 export default function group({ id }) {
@@ -20,121 +20,135 @@ export default function group({ id }) {
 class Group {
   constructor(id) {
     this.id = id;
-    this.path = `/api/groups/${encodeURIComponent(id)}`;
-    this.isClosed = false;
-    this.facts = h("dl", { class: "message-facts" });
-    this.charts = h("div", { class: "lag-charts" });
-    this.problems = h("p", { class: "messages-problems", role: "alert", hidden: true });
-    this.more = h("p", { class: "nothing", hidden: true });
-    this.members = new DataTable({
-      caption: "Members",
-      sort: "client_id",
-      empty: "The group has no member.",
-      columns: [
-        { key: "client_id", title: "Client" },
-        { key: "client_host", title: "Host" },
-        { key: "member_id", title: "Member", cell: (row) => h("span", { class: "id" }, row.instance_id === null ? row.member_id : `${row.member_id} (instance ${row.instance_id})`) },
-        { key: "member_epoch", title: "Epoch", number: true, cell: (row) => row.member_epoch },
-        { key: "subscribed_topics", title: "Subscribed", sorts: false, cell: (row) => (row.subscribed_topics ?? []).join(", ") || null },
-        { key: "assignment", title: "Assigned", sorts: false, cell: assigned },
-      ],
-    });
-    this.partitions = new DataTable({
-      caption: "Partitions",
-      sort: "lag",
-      order: "desc",
-      empty: "The group has committed nothing.",
-      columns: [
-        { key: "topic", title: "Topic", cell: (row) => h("a", { href: link("topics", row.topic) }, row.topic) },
-        { key: "partition", title: "Partition", number: true },
-        { key: "offset", title: "Committed", number: true, cell: (row) => messagesAt(row) },
-        { key: "log_end_offset", title: "Log end", number: true, cell: (row) => count(row.log_end_offset) },
-        { key: "lag", title: "Lag", number: true, cell: (row) => count(row.lag) },
-        { key: "lag_s", title: "Lag in time", number: true, cell: (row) => inTime(row.lag_s) },
-        { key: "member_id", title: "Member", cell: (row) => (row.member_id ? h("span", { class: "id" }, row.member_id) : null) },
-      ],
-    });
-    this.element = h("div", { class: "group-page" },
-      h("h1", {}, "Group ", h("span", { class: "name" }, id)), this.problems, this.facts, this.charts,
-      h("h2", {}, "Members"), this.members.element, h("h2", {}, "Partitions"), this.partitions.element, this.more);
-    this.load();
-    this.timer = setInterval(() => document.hidden || this.load(), HISTORY_MS);
-    this.off = follow(`group:${id}`, (data) => this.told(data));
+    this.data = null;
+    this.error = null;
+    this.order = { sort: "lag", order: "desc" };
+    this.charts = [
+      ["lag", new Chart({ label: "Lag in records", series: [{ key: "lag", label: "records" }], format: (value) => count(value === null ? null : Math.round(value)) })],
+      ["lag_s", new Chart({ label: "Lag in time", series: [{ key: "lag_s", label: "oldest unread" }], format: inTime })],
+    ];
+    this.element = document.createElement("div");
+    this.element.className = "group-page";
+    this.asked = poll((signal) => fetchJson(`/api/groups/${encodeURIComponent(id)}`, signal), (answer, error) => this.answered(answer, error), HISTORY_MS);
+    this.stop = follow(`group:${id}`, (data) => this.answered(data.error ? null : data, data.error ? new Error(data.error) : null));
+    this.draw();
   }
 
   close() {
-    this.isClosed = true;
-    clearInterval(this.timer);
-    this.aborter?.abort();
-    this.off();
+    this.asked.close();
+    this.stop();
+    for (const [, chart] of this.charts) chart.close();
   }
 
-  async load() {
-    this.aborter?.abort();
-    this.aborter = new AbortController();
-    try {
-      const answer = await fetchJson(this.path, this.aborter.signal);
-      if (this.isClosed) return;
-      this.told(answer);
-      const { lag, lag_s, step_ms } = answer.history;
-      this.charts.replaceChildren(lagChart("Lag in records", lag, step_ms), lagChart("Lag in time", lag_s, step_ms, inTime));
-    } catch (error) {
-      if (error.name !== "AbortError" && !this.isClosed) this.fail(error.message);
-    }
+  answered(data, error) {
+    this.error = error;
+    if (data !== null) this.data = data;
+    this.draw();
+    if (!data?.history) return;
+    const { step_ms, end_at_ms, ...series } = data.history;
+    for (const [, chart] of this.charts) chart.update({ step_ms, end_at_ms, series });
   }
 
-  told(data) {
-    if (data.error) return this.fail(data.error);
-    this.problems.hidden = true;
-    const facts = [
+  draw() {
+    const { data, error } = this;
+    render(html`<h1>Group <span class="name">${this.id}</span></h1>
+      ${error ? failed(error) : nothing}
+      ${data === null ? (error ? nothing : loading()) : this.whole(data)}`, this.element);
+  }
+
+  whole(data) {
+    return html`${facts(known([
       ["State", state(data)],
       ["Type", data.type],
       ["Protocol", data.protocol_type],
       ["Assignor", data.assignor],
-      ["Epoch", data.group_epoch === null ? null : `${data.group_epoch}${data.assignment_epoch !== data.group_epoch && data.assignment_epoch !== null ? ` (assigned: ${data.assignment_epoch})` : ""}`],
-      ["Coordinator", h("a", { href: link("brokers", String(data.coordinator)) }, `broker ${data.coordinator}`)],
-      ["Lag", `${count(data.lag)} records, ${inTime(data.lag_s)}`],
-      ["Measured", data.measured_at_ms ? timeOf(data.measured_at_ms) : null],
-    ];
-    this.facts.replaceChildren(...facts.filter(([, value]) => value !== null && value !== undefined && value !== "").flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
-    this.members.set(data.member_rows);
-    const rows = [...data.partition_rows].sort((a, b) => (b.lag ?? -1) - (a.lag ?? -1)).slice(0, PARTITIONS_SHOWN);
-    this.partitions.set(rows);
-    const left = data.partition_rows.length - rows.length;
-    this.more.hidden = left <= 0;
-    this.more.textContent = `${count(left)} partitions that lag less are left out.`;
+      ["Epoch", epoch(data)],
+      ["Coordinator", html`<a href=${link("brokers", String(data.coordinator))}>broker ${data.coordinator}</a>`],
+      ["Lag", `${count(data.lag)} records`],
+      ["Oldest unread", inTime(data.lag_s)],
+      ["Measured", data.measured_at_ms ? ago(data.measured_at_ms) : UNKNOWN],
+    ]))}
+      <div class="lag-charts">${this.charts.map(([, chart]) => chart.element)}</div>
+      <h2>Members</h2>
+      ${data.member_rows.length ? table({ label: "Members", columns: MEMBERS, rows: data.member_rows.slice(0, ROWS_MAX) }) : empty("The group has no member.")}
+      ${left(data.member_rows, "members")}
+      <h2>Partitions</h2>
+      ${data.partition_rows.length ? this.partitions(data.partition_rows) : empty("The group has committed nothing.")}
+      ${left(data.partition_rows, "partitions")}`;
   }
 
-  fail(sentence) {
-    this.problems.hidden = false;
-    if (this.problems.textContent !== sentence) this.problems.textContent = sentence;
+  partitions(rows) {
+    const { sort, order } = this.order;
+    const sign = order === "desc" ? -1 : 1;
+    const ordered = [...rows].sort((one, other) => compared(one[sort], other[sort], sign) || compared(one.topic, other.topic, 1) || one.partition - other.partition);
+    const onsort = (key) => {
+      this.order = { sort: key, order: key === sort ? (order === "asc" ? "desc" : "asc") : NAMES.has(key) ? "asc" : "desc" };
+      this.draw();
+    };
+    return table({ label: "Partitions", columns: PARTITIONS, rows: ordered.slice(0, ROWS_MAX), order: this.order, onsort });
   }
 }
 
-/** The next record that the group reads, for a look. */
-function messagesAt(row) {
-  if (row.offset === null || row.offset < 0) return null;
+const NAMES = new Set(["topic", "partition", "member_id"]);
+
+const MEMBERS = [
+  { title: "Client", cell: (row) => row.client_id },
+  { title: "Host", cell: (row) => row.client_host },
+  { title: "Member", wide: true, cell: (row) => html`<span class="id">${row.member_id}${row.instance_id ? html` <span class="dim">instance ${row.instance_id}</span>` : nothing}</span>` },
+  { title: "Epoch", num: true, cell: (row) => row.member_epoch },
+  { title: "Subscribed", wide: true, cell: (row) => (row.subscribed_topics ?? []).join(", ") || UNKNOWN },
+  { title: "Assigned", wide: true, cell: (row) => assigned(row) },
+];
+
+const PARTITIONS = [
+  { title: "Topic", sort: "topic", wide: true, cell: (row) => html`<a href=${link("topics", row.topic)}>${row.topic}</a>` },
+  { title: "Partition", sort: "partition", num: true, cell: (row) => row.partition },
+  { title: "Committed", sort: "offset", num: true, hint: "the next record that the group reads", cell: (row) => committed(row) },
+  { title: "Log end", sort: "log_end_offset", num: true, cell: (row) => count(row.log_end_offset) },
+  { title: "Lag", sort: "lag", num: true, cell: (row) => count(row.lag) },
+  { title: "Lag in time", sort: "lag_s", num: true, cell: (row) => inTime(row.lag_s) },
+  { title: "Member", sort: "member_id", wide: true, cell: (row) => html`<span class="id">${row.member_id ?? UNKNOWN}</span>` },
+];
+
+/** Unknown values come last, whatever the order. */
+function compared(one, other, sign) {
+  const unknown = (value) => value === null || value === undefined;
+  if (unknown(one) || unknown(other)) return unknown(one) - unknown(other);
+  return sign * (typeof one === "string" ? (one < other ? -1 : one > other ? 1 : 0) : one - other);
+}
+
+const known = (pairs) => pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+
+function epoch({ group_epoch: of, assignment_epoch: assigned_in }) {
+  if (of === null || of === undefined) return null;
+  return assigned_in === null || assigned_in === undefined || assigned_in === of ? of : `${of}, assigned in ${assigned_in}`;
+}
+
+const left = (rows, what) =>
+  rows.length > ROWS_MAX ? html`<p class="dim">${count(rows.length - ROWS_MAX)} more ${what} are left out.</p>` : nothing;
+
+/** A link to the messages from there on. */
+function committed(row) {
+  if (row.offset === null || row.offset < 0) return UNKNOWN;
   const params = new URLSearchParams({ partition: row.partition, offset: row.offset });
-  return h("a", { href: `${link("topics", row.topic, "messages")}?${params}`, title: "show the messages from here on" }, count(row.offset));
+  return html`<a href=${`${link("topics", row.topic, "messages")}?${params}`} title="messages from here on">${count(row.offset)}</a>`;
 }
 
-/** orders 0-2, 5; what is to come is told where it differs. */
+/** orders 0–2, 5; what is to come is told where it differs. */
 function assigned(row) {
   const now = assignment(row.assignment);
-  const target = row.target_assignment === null || row.target_assignment === undefined ? now : assignment(row.target_assignment);
-  return now === target ? now || null : `${now || "nothing"} \u2192 ${target || "nothing"}`;
+  const target = row.target_assignment ? assignment(row.target_assignment) : now;
+  return now === target ? now || UNKNOWN : `${now || "nothing"} → ${target || "nothing"}`;
 }
 
-function assignment(topics) {
-  return (topics ?? []).map((one) => `${one.topic} ${ranges(one.partitions)}`).join("; ");
-}
+const assignment = (topics) => (topics ?? []).map((one) => `${one.topic} ${ranges(one.partitions)}`).join("; ");
 
 function ranges(numbers) {
   const found = [];
-  for (const number of [...numbers].sort((a, b) => a - b)) {
+  for (const number of [...numbers].sort((one, other) => one - other)) {
     const last = found.at(-1);
     if (last !== undefined && last[1] === number - 1) last[1] = number;
     else found.push([number, number]);
   }
-  return found.map(([from, to]) => (from === to ? from : `${from}\u2013${to}`)).join(", ");
+  return found.map(([from, to]) => (from === to ? from : `${from}–${to}`)).join(", ");
 }

@@ -2,7 +2,8 @@
 
 import { bytes, count } from "../format.js";
 import { link, setQuery } from "../router.js";
-import { fetchJson, h, timeOf } from "./dom.js";
+import { fetchJson } from "../ui.js";
+import { h, timeOf } from "./dom.js";
 import { bestForm, preview, shown } from "./fields.js";
 import { RowList } from "./row_list.js";
 
