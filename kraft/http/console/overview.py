@@ -82,7 +82,7 @@ class Overviews:
             "principal": rights.principal,
             **self._cluster.measured(),
             "problems": [
-                {**problem._asdict(), **NO_SUBJECT, **subject} for problem, subject in _shown(problems)
+                {**problem._asdict(), **NO_SUBJECT, **subject} for problem, subject in first_of_each_kind(problems)
             ],
             "problem_counts": dict(counts),
             "brokers": list(seen.brokers) if rights.cluster else [],
@@ -114,7 +114,9 @@ def _totals(structure: Structure, views: Sequence[Document]) -> Document:
     }
 
 
-def _shown(problems: Sequence[tuple[Problem, dict[str, Any]]]) -> Iterator[tuple[Problem, dict[str, Any]]]:
+def first_of_each_kind(
+    problems: Sequence[tuple[Problem, dict[str, Any]]],
+) -> Iterator[tuple[Problem, dict[str, Any]]]:
     """The first of each kind, in the order of all."""
     told: Counter[str] = Counter()
     for problem, subject in problems:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kraft.http.console.overview import Rights, Seen, found_problems
+from kraft.cluster_problems import Problem
+from kraft.http.console.overview import (
+    PROBLEMS_OF_A_KIND_MAX,
+    Rights,
+    Seen,
+    first_of_each_kind,
+    found_problems,
+)
 from kraft.http.console.structure import Structure, seen
 from quorum.metadata.image import MetadataImage, PartitionImage, TopicImage
 from quorum.steps import finished
@@ -48,7 +55,7 @@ def test_nothing_is_wrong() -> None:
     assert told(HEALTHY) == []
 
 
-def test_the_worst_comes_first() -> None:
+def test_causes_come_first_and_then_the_worst() -> None:
     full = {"path": "/data", "error": None, "total_bytes": 100, "usable_bytes": 4}
     broken = {"path": "/b", "error": "KAFKA_STORAGE_ERROR", "total_bytes": None, "usable_bytes": None}
     look = Seen(
@@ -73,7 +80,6 @@ def test_the_worst_comes_first() -> None:
         },
     )
     assert told(look) == [
-        ("partition-offline", {"topic": "t", "partition": 1}),
         ("broker-fenced", {"broker": 2}),
         ("broker-silent", {"broker": 1}),
         ("voter-silent", {"broker": 2}),
@@ -81,6 +87,7 @@ def test_the_worst_comes_first() -> None:
         ("voter-silent", {"broker": 4}),
         ("directory-full", {"broker": 2}),
         ("directory-failed", {"broker": 2}),
+        ("partition-offline", {"topic": "t", "partition": 1}),
         ("group-stands-still", {"group": "g"}),
         ("under-replicated", {"topic": "t", "partition": 0}),
     ]
@@ -110,3 +117,9 @@ def test_nobody_is_told_of_what_they_may_not_see() -> None:
     assert told(look, replace(nothing, group=lambda name: name == "g")) == [
         ("group-stands-still", {"group": "g"})
     ]
+
+
+def test_many_of_a_kind_hide_no_other() -> None:
+    offline = [(Problem("partition-offline", str(n)), {"partition": n}) for n in range(1000)]
+    shown = list(first_of_each_kind([*offline, (under := Problem("under-replicated", "x"), {})]))
+    assert shown == [*offline[:PROBLEMS_OF_A_KIND_MAX], (under, {})]
