@@ -9,7 +9,7 @@ import { html, nothing, render } from "../vendor/lit-html.js";
 export const inTime = (seconds) => duration(seconds === null || seconds === undefined ? null : seconds * 1000);
 
 const COLUMNS = [
-  { title: "Group", sort: "group_id", wide: true, cell: (row) => html`<a href=${link("groups", row.group_id)}>${row.group_id}</a>` },
+  { title: "Group", sort: "group_id", cell: (row) => html`<a class="name" href=${link("groups", row.group_id)}>${row.group_id}</a>` },
   { title: "Type", sort: "type", cell: (row) => row.type },
   { title: "State", sort: "state", cell: (row) => state(row) },
   { title: "Members", sort: "members", num: true, cell: (row) => count(row.members) },
@@ -27,14 +27,14 @@ export default function groups({ query }) {
   function draw() {
     const { answer, error } = list;
     render(html`<h1>Groups</h1>
-      <div class="toolbar">${list.search("Search groups")} ${list.pager()}</div>
       ${error ? failed(error) : nothing}
-      ${answer?.unanswered?.length ? html`<p class="state bad" role="alert">Groups of ${brokers(answer.unanswered)} are missing: no answer.</p>` : nothing}
-      ${answer === null ? (error ? nothing : loading()) : rows(answer)}`, element);
+      ${answer?.unanswered?.length ? html`<p class="note" role="alert">Groups of ${brokers(answer.unanswered)} are missing: no answer.</p>` : nothing}
+      <section class="panel" aria-label="Groups"><div class="toolbar">${list.search("Search groups")}${list.pager()}</div>
+      ${answer === null ? (error ? nothing : loading()) : rows(answer)}</section>`, element);
   }
   function rows(answer) {
     if (!answer.groups.length) return empty(list.q ? "No group has that in its name." : "There is no group.");
-    return table({ label: "Groups", columns: COLUMNS, rows: answer.groups, order: list, onsort: (key) => list.sortBy(key, NUMBERS.has(key)) });
+    return table({ label: "Groups", columns: COLUMNS, rows: answer.groups, order: list, onsort: (key) => list.sortBy(key, NUMBERS.has(key)), rowClass: (row) => (row.stands_still_since_ms ? "bad" : "") });
   }
   draw();
   return { element, close: () => list.close() };
