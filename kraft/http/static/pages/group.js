@@ -94,7 +94,7 @@ const MEMBERS = [
   { title: "Client", cell: (row) => row.client_id },
   { title: "Host", cell: (row) => row.client_host },
   { title: "Member", wide: true, cell: (row) => html`<span class="id">${row.member_id}${row.instance_id ? html` <span class="dim">instance ${row.instance_id}</span>` : nothing}</span>` },
-  { title: "Epoch", num: true, cell: (row) => row.member_epoch },
+  { title: "Epoch", num: true, cell: (row) => count(row.member_epoch) },
   { title: "Subscribed", wide: true, cell: (row) => (row.subscribed_topics ?? []).join(", ") || UNKNOWN },
   { title: "Assigned", wide: true, cell: (row) => assigned(row) },
 ];

@@ -15,7 +15,7 @@ const COLUMNS = [
   { title: "Members", sort: "members", num: true, cell: (row) => count(row.members) },
   { title: "Lag", sort: "lag", num: true, hint: "records between what is committed and the log's end", cell: (row) => count(row.lag) },
   { title: "Lag in time", sort: "lag_s", num: true, hint: "age of the oldest record that is not read", cell: (row) => inTime(row.lag_s) },
-  { title: "Topics", wide: true, cell: (row) => topics(row.topics) },
+  { title: "Topics", num: true, hint: "that it has committed offsets in", cell: (row) => count(row.topics) },
   { title: "Coordinator", num: true, cell: (row) => html`<a href=${link("brokers", String(row.coordinator))}>${row.coordinator}</a>` },
 ];
 const NUMBERS = new Set(["members", "lag", "lag_s"]);
@@ -50,8 +50,3 @@ export function state(row) {
 }
 
 const brokers = (ids) => `${ids.length === 1 ? "broker" : "brokers"} ${ids.join(", ")}`;
-
-function topics(names) {
-  if (!names?.length) return html`<span class="dim">none</span>`;
-  return names.length > 3 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", ");
-}

@@ -441,6 +441,8 @@ function controls(query, onchange) {
     mode: () => radios.find((one) => one.checked)?.value ?? "read",
     show: (mode) => {
       startLabel.hidden = mode === "tail";
+      from.options[0].disabled = mode === "search"; // it goes forward
+      if (mode === "search" && from.value === "latest") from.value = "earliest";
       needle.hidden = mode === "read";
       offset.hidden = from.value !== "offset";
       time.hidden = from.value !== "time";
