@@ -72,6 +72,13 @@ def start(
         int | None,
         typer.Option(help="Client port of node 1; node i has PORT + i - 1.", show_default=str(DEFAULT_PORT)),
     ] = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of node 1's console; node i has HTTP_PORT + i - 1.",
+            show_default="right behind the client ports, where they are free",
+        ),
+    ] = None,
     setting: Annotated[list[str], typer.Option("--set", help="A server property, key=value.")] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
@@ -85,12 +92,12 @@ def start(
     if fresh:
         count = DEFAULT_NODES if nodes is None else nodes
         settings = replication_settings(count) | parse_settings(setting)
-        spec = cluster.create(count, DEFAULT_PORT if port is None else port, settings)
+        spec = cluster.create(count, DEFAULT_PORT if port is None else port, settings, http_port)
         for warning in cluster.warnings():
             console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
     else:
         spec = cluster.spec()
-        _refuse_other_shape(cluster, spec, nodes, port, parse_settings(setting))
+        _refuse_other_shape(cluster, spec, nodes, port, http_port, parse_settings(setting))
     ran = cluster.running()
     try:
         with progress("starting", total=len(spec.nodes)) as advance:
@@ -103,6 +110,7 @@ def start(
             {
                 **cluster.status(),
                 "bootstrap_servers": spec.bootstrap_servers(),
+                "console": spec.console(1),
                 "dir": str(cluster.directory),
                 "started": [node.id for node in spec.nodes if node.id not in ran],
             }
@@ -112,18 +120,25 @@ def start(
         _note(_what_was_started(spec, ran))
     _note_settings("new topics", spec, replication_settings(len(spec.nodes)))
     _note_settings("development timers", spec, FAST_TIMERS)
+    _note(f"console: {spec.console(1)}")
     if cluster.directory != DEFAULT_DIR.absolute():
         _note(f"for other commands: export {BOOTSTRAP_VARIABLE}={spec.bootstrap_servers()}")
     print_line(spec.bootstrap_servers())
 
 
 def _refuse_other_shape(
-    cluster: LocalCluster, spec: ClusterSpec, nodes: int | None, port: int | None, settings: dict[str, str]
+    cluster: LocalCluster,
+    spec: ClusterSpec,
+    nodes: int | None,
+    port: int | None,
+    http_port: int | None,
+    settings: dict[str, str],
 ) -> None:
     """The cluster in the folder is as it was created; other wishes are refused by name, not ignored."""
-    has_nodes, has_port = len(spec.nodes), spec.nodes[0].client_port
+    has_nodes, has_port, has_http = len(spec.nodes), spec.nodes[0].client_port, spec.nodes[0].http_port
     undone = [f"--nodes {nodes} (it has {has_nodes})"] if nodes not in (None, has_nodes) else []
     undone += [f"--port {port} (it has {has_port})"] if port not in (None, has_port) else []
+    undone += [f"--http-port {http_port} (it has {has_http})"] if http_port not in (None, has_http) else []
     for key, value in settings.items():
         if (has := spec.settings.get(key)) == value:
             continue

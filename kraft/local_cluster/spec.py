@@ -65,6 +65,16 @@ class ClusterSpec:
     def bootstrap_servers(self) -> str:
         return ",".join(f"127.0.0.1:{node.client_port}" for node in self.nodes)
 
+    @property
+    def serves_https(self) -> bool:
+        """Whether the nodes' pages are https alone."""
+        return self.settings.get("http.ssl.enable", "false").strip().lower() == "true"
+
+    def console(self, node_id: int) -> str:
+        """The address of a node's console, and of its other pages."""
+        scheme = "https" if self.serves_https else "http"
+        return f"{scheme}://127.0.0.1:{self.nodes[node_id - 1].http_port}"
+
     def properties(self, node: NodePorts, data: Path) -> str:
         """The node's `server.properties`."""
         lines = {

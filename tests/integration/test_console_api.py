@@ -1,4 +1,4 @@
-"""What the console reads, of a running cluster: each node tells the same, whoever measured it, and only what one may see."""
+"""What the console reads, of a running cluster: each node tells the same, and only what one may see."""
 
 from __future__ import annotations
 

@@ -31,6 +31,8 @@ from partitions.partition import Partition
 from partitions.topic_partition import TopicPartition
 
 LOGS_PER_STEP: Final = 250
+SIZES_FRESH_S: Final = 10.0
+"""Of all logs in sum: they are looked at one by one."""
 CLIENTS_MAX: Final = 500
 PARTITIONS_MAX: Final = 100_000
 GROUPS_MAX: Final = 5_000
@@ -61,6 +63,7 @@ class BrokerViews:
         self._sessions = sessions
         self._started_at_ms = started_at_ms
         self._disks = DiskHistory()
+        self._sizes_known: tuple[float, dict[str, int], dict[str, int]] = (float("-inf"), {}, {})
         self._views: Mapping[str, Callable[[Args], Awaitable[Pairs]]] = {
             "summary": self._summary,
             "topics": self._topics,
@@ -208,7 +211,15 @@ class BrokerViews:
                 yield key, log
 
     async def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Bytes of logs, and how many there are, by directory."""
+        """Bytes of logs, and how many there are, by directory; `SIZES_FRESH_S` old at most."""
+        known_s, sizes, counts = self._sizes_known
+        if known_s + SIZES_FRESH_S > self._services.loop.time():
+            return sizes, counts
+        sizes, counts = await self._look_at_sizes()
+        self._sizes_known = (self._services.loop.time(), sizes, counts)
+        return sizes, counts
+
+    async def _look_at_sizes(self) -> tuple[dict[str, int], dict[str, int]]:
         sizes: dict[str, int] = {}
         counts: dict[str, int] = {}
         async for key, log in self._each_log():

@@ -2,8 +2,8 @@
 partitions that their leader assigns.
 
 Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment are opaque to the protocol of groups. The
-coordinator looks into the first for one thing, whether anybody reads a topic; pages and commands show both to people. All look only
-at the fields of version 0, which every later version begins with.
+coordinator looks into the first for one thing, whether anybody reads a topic; pages and commands show both to people.
+All look only at the fields of version 0, which every later version begins with.
 """
 
 from __future__ import annotations

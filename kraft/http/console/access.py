@@ -1,7 +1,8 @@
 """Who may see what in the console: the ACLs that Kafka's own APIs ask for, asked of the broker's authorizer.
 
 Whoever logged in is `request[PRINCIPAL]`, put there by a middleware before; a request without one is ANONYMOUS.
-Without an authorizer everybody sees everything. A node that is only a controller judges by its own metadata, as a broker does.
+Without an authorizer everybody sees everything. A node that is only a controller judges by its own metadata, as a
+broker does.
 """
 
 from __future__ import annotations

@@ -33,14 +33,14 @@ def topics_of(text: str | None) -> list[str]:
 
 
 class Teller:
-    """One stream: `ticks` are told every `TICK_S`, as (event, what tells it), `changes` of the metadata as they come."""
+    """One stream: `ticks` are told every `TICK_S`, as (event, what tells it); metadata as they change."""
 
     def __init__(
         self,
         stream: EventStream,
         ticks: list[tuple[str, Tell]],
         recent: RecentChanges | None,
-        changes: Callable[[int | None], Any] | None,
+        changes: Callable[[int | None], Awaitable[Any]] | None,
     ) -> None:
         """`changes(after)` is the data of an event `metadata`: what came after an offset, None: the offset alone."""
         self._stream = stream
@@ -55,7 +55,7 @@ class Teller:
         if self._changes is not None:
             if self._recent is not None:
                 self._recent.watch(news)
-            await self._tell_changes(self._changes(None))
+            await self._tell_changes(await self._changes(None))
         try:
             await self._tell(news)
         finally:
@@ -78,7 +78,7 @@ class Teller:
                     break
                 news.clear()
                 if self._changes is not None:
-                    await self._tell_changes(self._changes(self._told_offset))
+                    await self._tell_changes(await self._changes(self._told_offset))
 
     async def _tell_changes(self, data: Any) -> None:
         entries = data["entries"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
@@ -13,7 +14,7 @@ from kraft.http.console.paging import Page
 from kraft.metadata_view.documents import HIDDEN, record_document
 from kraft.metadata_view.tree import TreeFolder, TreeNode, TreeValue, metadata_tree
 from quorum.metadata.image import MetadataImage
-from quorum.metadata.record_codec import read_records
+from quorum.metadata.record_codec import read_records, record_count
 from quorum.metadata.records import Config
 from quorum.recent_changes import RecentChange
 
@@ -54,14 +55,17 @@ class Metadata:
             "children": [_child(here, name, [*names, name], children[name]) for name in page.slice(wanted)],
         }
 
-    def log(self, after: int, limit: int) -> Document:
+    async def log(self, after: int, limit: int) -> Document:
         """The document of `/api/metadata/log`."""
         recent = self._cluster.recent
-        changes = [] if recent is None else recent.after(after, limit)
+        entries: list[Document] = []
+        for change in () if recent is None else recent.after(after, limit):
+            entries.append(entry_document(change))
+            await asyncio.sleep(0)
         return {
             "offset": self._cluster.image.offset,
             "oldest_offset": None if recent is None else recent.oldest_offset,
-            "entries": [entry_document(change) for change in changes],
+            "entries": entries,
         }
 
 
@@ -97,12 +101,11 @@ def entry_document(change: RecentChange) -> Document:
 
 
 def _records(data: bytes) -> Iterator[Document]:
-    left = read_records(data)
-    for record in islice(left, RECORDS_MAX):
+    for record in islice(read_records(data), RECORDS_MAX):
         fields = record_document(record)
         if isinstance(record, Config) and record.value is not None and is_secret(record.key):
             fields["value"] = HIDDEN
         yield {"type": fields.pop("type"), "fields": fields}
-    left_out = sum(1 for _ in left)
-    if left_out:
+    left_out = record_count(data) - RECORDS_MAX
+    if left_out > 0:
         yield {"type": "…", "fields": {"left_out": left_out}}

@@ -147,7 +147,7 @@ class Console:
         self.access.demand(request, _DESCRIBE, _CLUSTER)
         after = whole_number(request.query, "after", -1, -1, OFFSET_MAX)
         limit = whole_number(request.query, "limit", LOG_LIMIT, 1, PAGE_SIZE_MAX)
-        return web.json_response(self.metadata.log(after, limit))
+        return web.json_response(await self.metadata.log(after, limit))
 
     # -- the stream
 
@@ -198,10 +198,10 @@ class Console:
 
         return "group", tell
 
-    def _changes(self, after: int | None) -> Any:
+    async def _changes(self, after: int | None) -> Any:
         if after is None:
             return {"offset": self.cluster.image.offset, "entries": []}
-        log = self.metadata.log(after, PAGE_SIZE_MAX)
+        log = await self.metadata.log(after, PAGE_SIZE_MAX)
         return {"offset": log["offset"], "entries": log["entries"]}
 
     # -- files

@@ -1,8 +1,8 @@
 """The files of the console: read once, served by name from memory, never from a path that a request says.
 
 `index.html` names the others as `/static/NAME`; it is served with `?v=HASH` behind each such name that is a file, so
-that browsers may keep it for ever. Modules that import each other do so by relative names, without a hash, and are asked for
-again with their ETag.
+that browsers may keep it for ever. Modules that import each other do so by relative names, without a hash, and are
+asked for again with their ETag.
 """
 
 from __future__ import annotations

@@ -3,14 +3,17 @@
 /* global uPlot */
 
 const HEIGHT_PX = 130;
+const BYTE_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const PALETTE = ["--series-1", "--series-2", "--series-3"];
 
 export class Chart {
-  /** `series`: [{key, label}]; `format(value)` makes an axis's and the legend's words; `label` says what is shown. */
-  constructor({ label, series, format, height = HEIGHT_PX }) {
+  /** `series`: [{key, label}]; `format(value)` makes an axis's and the legend's words; `label` says what is shown; the axis reaches to `least`. */
+  constructor({ label, series, format, least = 10, isBytes = false, height = HEIGHT_PX }) {
     this._label = label;
     this._series = series;
     this._format = format;
+    this._least = least;
+    this._isBytes = isBytes;
     this._height = height;
     this._plot = null;
     this._data = null;
@@ -80,11 +83,11 @@ export class Chart {
         height: this._height,
         legend: { show: false },
         cursor: { drag: { x: false, y: false }, points: { size: 6 } },
-        padding: [8, 6, 0, 0],
-        scales: { x: { time: true }, y: { range: (_, __, most) => [0, most > 0 ? most * 1.1 : 1] } },
+        padding: [8, 26, 0, 0],
+        scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max((most ?? 0) * 1.1, this._least)] } },
         axes: [
           { ...axis, size: 24, space: 70, values: (_, ticks) => ticks.map((at) => timeWords(at)) },
-          { ...axis, size: 72, space: 34, values: (_, ticks) => ticks.map((value) => this._format(value)) },
+          { ...axis, size: 72, space: 34, ...(this._isBytes ? { incrs: BYTE_STEPS } : {}), values: (_, ticks) => ticks.map((value) => this._format(value)) },
         ],
         series: [
           {},

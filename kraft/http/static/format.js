@@ -35,7 +35,8 @@ export const rate = known((value) => {
 export const duration = known((ms) => {
   if (ms < 0) return UNKNOWN;
   if (ms < 1000) return `${three(ms)} ms`;
-  if (ms < 120_000) return `${three(ms / 1000)} s`;
+  if (ms < 10_000) return `${three(ms / 1000)} s`;
+  if (ms < 120_000) return `${Math.round(ms / 1000)} s`;
   if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
   return ms < 172_800_000 ? `${three(ms / 3_600_000)} h` : `${three(ms / 86_400_000)} d`;
 });

@@ -13,6 +13,8 @@ export class RateCharts {
       new Chart({
         label: "Bytes",
         format: byteRate,
+        isBytes: true,
+        least: 1024,
         series: [
           { key: "bytes_in_per_s", label: "in" },
           { key: "bytes_out_per_s", label: "out" },

@@ -129,7 +129,7 @@ export const facts = (pairs) =>
  * `path` of the API; `first` = {sort, order}; `draw()` is called at each change. Then `answer`, `error`, `toolbar(...)`, `pager()`.
  */
 export class ServerList {
-  constructor({ path, first, query, draw, everyMs = 3000, pageSize = 50, fixed = {} }) {
+  constructor({ path, first, query, draw, everyMs = 2000, pageSize = 50, fixed = {} }) {
     this._path = path;
     this._first = first;
     this._fixed = fixed;

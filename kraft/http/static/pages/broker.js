@@ -25,12 +25,12 @@ const REQUESTS = [
   { title: "Total, mean", num: true, cell: (row) => duration(row.total_ms) },
   ...PHASES.flatMap((phase) => [
     { title: `${phase[0].toUpperCase()}${phase.slice(1)}`, num: true, hint: `${phase}: mean`, cell: (row) => time(row[phase], "mean_ms") },
-    { title: "p99", num: true, hint: `${phase}: 99 % took at most this long`, cell: (row) => html`<span class="dim">≤ ${time(row[phase], "p99_ms")}</span>` },
+    { title: "p99", num: true, hint: `${phase}: 99 % took at most this long`, cell: (row) => html`<span class="dim">${row[phase] ? `≤ ${time(row[phase], "p99_ms")}` : UNKNOWN}</span>` },
   ]),
 ];
 const CLIENTS = [
   { title: "Client id", cell: (row) => html`<span class="name">${row.client_id || html`<span class="dim">(none)</span>`}</span>` },
-  { title: "Software", cell: (row) => (row.software_name ? `${row.software_name} ${row.software_version ?? ""}` : html`<span class="dim">does not say</span>`) },
+  { title: "Software", cell: (row) => (row.software_name && row.software_name !== "unknown" ? `${row.software_name} ${row.software_version ?? ""}` : html`<span class="dim">does not say</span>`) },
   { title: "Address", cell: (row) => html`<span class="mono">${row.address}</span>` },
   { title: "Listener", cell: (row) => row.listener },
   { title: "Principal", cell: (row) => row.principal ?? UNKNOWN },

@@ -13,6 +13,10 @@ const short = (value) => {
   return text.length > 160 ? `${text.slice(0, 160)}…` : text;
 };
 
+/** name=value name=value */
+const fields = (record) =>
+  Object.entries(record).map(([name, value], at) => html`${at ? " " : ""}<span class="dim">${name}=</span>${short(value)}`);
+
 export default function page({ query }) {
   const element = document.createElement("div");
   const path = query.get("path") ?? "/";
@@ -90,11 +94,11 @@ function changes({ entries, logError, pattern, isHeld, hold, onpattern }) {
     { title: "Offset", num: true, cell: (row) => count(row.offset) },
     { title: "At", cell: (row) => html`<span class="dim">${clock(row.at_ms)}</span>` },
     { title: "Record", cell: (row) => html`<b>${row.type}</b>` },
-    { title: "Fields", wide: true, cell: (row) => html`<span class="mono" title=${JSON.stringify(row.fields)}>${short(row.fields)}</span>` },
+    { title: "Fields", wide: true, cell: (row) => html`<span class="mono" title=${JSON.stringify(row.fields)}>${fields(row.fields)}</span>` },
   ];
   return html`<section class="panel" aria-labelledby="log-title"><div class="head"><h2 id="log-title">Changes</h2><span class="dim">as they happen, the newest first</span></div>
     <div class="toolbar"><input type="search" aria-label="Filter changes" placeholder="Filter changes" .value=${pattern} @input=${(event) => onpattern(event.target.value)}>
-      <button type="button" aria-pressed=${isHeld ? "true" : "false"} @click=${hold}>${isHeld ? "go on" : "hold"}</button><span class="dim">${count(fits.length)}</span></div>
+      <button type="button" aria-pressed=${isHeld ? "true" : "false"} @click=${hold}>${isHeld ? "go on" : "hold"}</button><span class="dim">${fits.length > KEPT ? `${count(KEPT)} of ${count(fits.length)}` : count(fits.length)} records</span></div>
     ${logError ? failed(logError) : nothing}
     <div class="log" tabindex="0" role="region" aria-label="Log of changes">${fits.length ? table({ label: "Changes", columns, rows: fits.slice(0, KEPT), rowClass: (row) => (row.fresh ? "new" : "") }) : empty(pattern ? "No change fits." : "No change since this node started.")}</div></section>`;
 }

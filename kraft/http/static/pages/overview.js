@@ -10,6 +10,13 @@ import { voterTable } from "../quorum_view.js";
 import { alarm, failed, fetchJson, loading, notMeasured, pill, poll } from "../ui.js";
 
 const HISTORY_EVERY_MS = 4000;
+const SHOWN_OF_A_KIND = 3;
+const LISTS = {
+  "partition-offline": "#/topics?sort=offline&order=desc",
+  "under-min-isr": "#/topics?sort=under_min_isr&order=desc",
+  "under-replicated": "#/topics?sort=under_replicated&order=desc",
+  "group-stands-still": "#/groups",
+};
 const WARNINGS = new Set(["under-replicated", "group-stands-still", "voter-lagging"]);
 
 export default function page() {
@@ -62,8 +69,15 @@ function problems(answer) {
   const kinds = Object.entries(answer.problem_counts).filter(([, many]) => many > 0);
   return html`<section class="panel problems" aria-labelledby="problems-title"><div class="head"><h2 id="problems-title">${count(all)} ${all === 1 ? "thing is" : "things are"} wrong</h2>
     <span class="dim">${kinds.map(([kind, many]) => `${count(many)} ${kind}`).join(", ")}</span></div>
-    <ul tabindex="0" aria-label="Problems">${answer.problems.map((one) => html`<li>${pill(WARNINGS.has(one.kind) ? "warn" : "bad", one.kind)}<span class="name">${where(one)}</span></li>`)}
-    ${all > answer.problems.length ? html`<li class="dim">and ${count(all - answer.problems.length)} more</li>` : nothing}</ul></section>`;
+    <div class="list" tabindex="0" role="region" aria-label="Problems"><ul>${kinds.map(([kind, many]) => ofKind(kind, many, answer.problems.filter((one) => one.kind === kind)))}</ul></div></section>`;
+}
+
+/** A few of each kind: a broker that is down takes many partitions along. */
+function ofKind(kind, many, problems) {
+  const shown = problems.slice(0, many > SHOWN_OF_A_KIND + 1 ? SHOWN_OF_A_KIND : many);
+  const more = many - shown.length;
+  return html`${shown.map((one) => html`<li>${pill(WARNINGS.has(kind) ? "warn" : "bad", kind)}<span class="name">${where(one)}</span></li>`)}
+    ${more ? html`<li class="more">${LISTS[kind] ? html`<a href=${LISTS[kind]}>and ${count(more)} more</a>` : html`<span class="dim">and ${count(more)} more</span>`}</li>` : nothing}`;
 }
 
 function where(problem) {
@@ -79,18 +93,18 @@ function stats({ totals, rates, brokers, controller_id: controller }) {
   return html`<dl class="stats">
     ${cell("Brokers", html`${running < brokers.length ? html`<span class="text-bad">${running}</span>` : running}<span class="dim"> / ${brokers.length}</span>`)}
     ${cell("Controller", controller ?? html`<span class="text-bad">none</span>`)}
-    ${cell("Topics", html`<a href="#/topics">${count(totals?.topics)}</a>`)}
-    ${cell("Partitions", count(totals?.partitions))}
     ${cell("Offline", html`<a href="#/topics?sort=offline&order=desc">${alarm(totals?.offline)}</a>`)}
     ${cell("Under min ISR", html`<a href="#/topics?sort=under_min_isr&order=desc">${alarm(totals?.under_min_isr)}</a>`)}
     ${cell("Under-replicated", html`<a href="#/topics?sort=under_replicated&order=desc">${alarm(totals?.under_replicated, "warn")}</a>`)}
-    ${cell("Not preferred leader", html`<a href="#/topics?sort=not_preferred&order=desc">${alarm(totals?.not_preferred, "warn")}</a>`)}
+    ${cell("Not preferred", html`<a href="#/topics?sort=not_preferred&order=desc">${alarm(totals?.not_preferred, "warn")}</a>`)}
+    ${cell("Groups", html`<a href="#/groups">${count(totals?.groups)}</a>`)}
+    ${cell("Topics", html`<a href="#/topics">${count(totals?.topics)}</a>`)}
+    ${cell("Partitions", count(totals?.partitions))}
+    ${cell("Size", bytes(totals?.size_bytes))}
     ${cell("In", byteRate(rates?.bytes_in_per_s))}
     ${cell("Out", byteRate(rates?.bytes_out_per_s))}
     ${cell("Messages", rate(rates?.messages_in_per_s))}
-    ${cell("Groups", html`<a href="#/groups">${count(totals?.groups)}</a>`)}
-    ${cell("Connections", count(totals?.connections))}
-    ${cell("Size", bytes(totals?.size_bytes))}</dl>`;
+    ${cell("Connections", count(totals?.connections))}</dl>`;
 }
 
 function quorum(answer) {

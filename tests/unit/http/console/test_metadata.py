@@ -88,10 +88,10 @@ def test_no_password_is_shown_wherever_one_looks() -> None:
     assert not is_secret("retention.ms")
 
 
-def test_the_log_of_changes() -> None:
+async def test_the_log_of_changes() -> None:
     recent = RecentChanges()
     recent.take([MetadataEntry(3, 1, encode_records(RECORDS)), MetadataEntry(4, 1, b"")], 1234)
-    document = metadata(recent).log(-1, 10)
+    document = await metadata(recent).log(-1, 10)
     (entry,) = document["entries"]
     assert (document["offset"], document["oldest_offset"]) == (3, 3)
     assert (entry["offset"], entry["epoch"], entry["at_ms"]) == (3, 1, 1234)
@@ -100,15 +100,15 @@ def test_the_log_of_changes() -> None:
     shown = repr(document)
     for secret in ("hunter2", repr(SALT), "a2tr"):  # the last is how a key would begin in base64
         assert secret not in shown
-    assert metadata(recent).log(3, 10)["entries"] == []
-    assert metadata(None).log(-1, 10) == {"offset": 3, "oldest_offset": None, "entries": []}
+    assert (await metadata(recent).log(3, 10))["entries"] == []
+    assert await metadata(None).log(-1, 10) == {"offset": 3, "oldest_offset": None, "entries": []}
 
 
-def test_a_large_entry_is_cut() -> None:
+async def test_a_large_entry_is_cut() -> None:
     recent = RecentChanges()
     many = [Config("topic", f"t{number}", "retention.ms", "1") for number in range(250)]
     recent.take([MetadataEntry(5, 1, encode_records(many))], 1)
-    (entry,) = metadata(recent).log(-1, 10)["entries"]
+    (entry,) = (await metadata(recent).log(-1, 10))["entries"]
     assert len(entry["records"]) == 201
     assert entry["records"][-1] == {"type": "…", "fields": {"left_out": 50}}
 
