@@ -104,7 +104,11 @@ def odd(shared_cluster: ThreadedCluster) -> str:
         topic,
         {"key": None, "value": None},
         {"key": b"", "value": b""},
-        {"key": SCRIPT, "value": PAGE, "headers": [("a", None), ("a", b""), ("<i>", SCRIPT), ("b", NOT_TEXT)]},
+        {
+            "key": SCRIPT,
+            "value": PAGE,
+            "headers": [("a", None), ("a", b""), ("<i>", SCRIPT), ("b", NOT_TEXT)],
+        },
         {"value": NOT_TEXT},
         {"value": "žluťoučký kůň ".encode() * 100},
         **{"compression.type": "zstd"},
@@ -122,7 +126,10 @@ def test_null_is_not_empty_and_bytes_are_not_text(shared_cluster: ThreadedCluste
         assert (messages[1]["key"], messages[1]["value"]) == (empty, empty)
         assert messages[2]["key"]["text"].encode() == SCRIPT
         assert messages[2]["value"]["text"].encode() == PAGE
-        assert [(one["name"], one["value"]) for one in messages[2]["headers"][:2]] == [("a", None), ("a", empty)]
+        assert [(one["name"], one["value"]) for one in messages[2]["headers"][:2]] == [
+            ("a", None),
+            ("a", empty),
+        ]
         assert messages[2]["headers"][2] == {
             "name": "<i>",
             "value": {"size_bytes": len(SCRIPT), "shown_bytes": len(SCRIPT), "text": SCRIPT.decode()},
@@ -251,7 +258,9 @@ def test_a_search_tells_what_it_found_and_what_it_passed(shared_cluster: Threade
     ):
         with events(shared_cluster, path_of(topic, "/search", **params), node_id=2) as stream:
             told = list(stream)
-        assert [one["offset"] for name, data in told if name == "matches" for one in data["messages"]] == offsets
+        assert [
+            one["offset"] for name, data in told if name == "matches" for one in data["messages"]
+        ] == offsets
 
 
 def test_a_search_ends_at_its_bounds_and_can_go_on(shared_cluster: ThreadedCluster) -> None:
@@ -261,6 +270,7 @@ def test_a_search_ends_at_its_bounds_and_can_go_on(shared_cluster: ThreadedClust
     with events(shared_cluster, path_of(topic, "/search", q="0", limit=3)) as stream:
         done = list(stream)[-1][1]
     assert (done["reason"], done["matched"], done["next_offsets"]) == ("limit", 3, {"0": 3})
+    assert done["offsets_left"] == 1997
     with events(shared_cluster, path_of(topic, "/search", q="none", max_bytes=600_000)) as stream:
         done = list(stream)[-1][1]
     assert done["reason"] == "bytes"
@@ -306,7 +316,9 @@ def test_a_tail_that_is_filtered_tells_the_rest_in_numbers(shared_cluster: Threa
     topic = shared_cluster.create_topic("filtered")
     with events(shared_cluster, path_of(topic, "/tail", q="yes")) as stream:
         next(stream)
-        produce(shared_cluster, topic, *({"value": b"yes %d" % n if n % 10 == 0 else b"no"} for n in range(100)))
+        produce(
+            shared_cluster, topic, *({"value": b"yes %d" % n if n % 10 == 0 else b"no"} for n in range(100))
+        )
         seen: list[str] = []
         while len(seen) < 10:
             seen += texts(next(stream)[1])
@@ -408,7 +420,13 @@ def test_messages_are_for_those_who_may_read_the_topic() -> None:
 
 def deny(running: ThreadedCluster, topic: str, operation: AclOperation) -> None:
     everybody = AclBinding(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", operation, AclPermissionType.DENY
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:*",
+        "*",
+        operation,
+        AclPermissionType.DENY,
     )
     for made in running.admin.create_acls([everybody]).values():
         made.result(CALL_S)

@@ -88,7 +88,8 @@ class Scan:
 
     @property
     def offsets_left(self) -> int:
-        return sum(one.end - one.position for one in self.cursors if one.is_active)
+        """Of partitions that can be read on."""
+        return sum(one.end - one.position for one in self.cursors if one.is_active or one.limit <= 0)
 
     def skipped(self) -> Skipped:
         """Of all partitions."""

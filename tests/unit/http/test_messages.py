@@ -157,7 +157,9 @@ def test_every_offset_is_a_row_or_is_counted(data: st.DataObject) -> None:
         offset += data.draw(st.integers(0, 3))
         count = data.draw(st.integers(1, 4))
         tail = data.draw(st.integers(0, 2))  # offsets at the end that compaction emptied
-        batch = batch_at(offset, *[b"%d" % (offset + n) for n in range(count)], codec=data.draw(st.sampled_from(Codec)))
+        batch = batch_at(
+            offset, *[b"%d" % (offset + n) for n in range(count)], codec=data.draw(st.sampled_from(Codec))
+        )
         parts.append(with_fields(batch, last_offset_delta=count - 1 + tail))
         stored += range(offset, offset + count)
         offset += count + tail
@@ -166,7 +168,9 @@ def test_every_offset_is_a_row_or_is_counted(data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, 10))
     newest = data.draw(st.booleans())
     wanted = [one for one in stored if start <= one < end]
-    answer = b"".join(part for part in parts if parse_header(part, 0).next_offset > start) + batch_at(offset, b"")
+    answer = b"".join(part for part in parts if parse_header(part, 0).next_offset > start) + batch_at(
+        offset, b""
+    )
     opened = open_batches(answer, (), Span(0, start, end, limit, newest))
     assert offsets(opened) == (wanted[-limit:] if newest else wanted[:limit])
     if not newest and len(wanted) >= limit:
@@ -199,7 +203,9 @@ class ScriptedReads:
     """Answers each fetch with the next of a partition's script, and bounds with what they are."""
 
     def __init__(
-        self, script: Mapping[int, Sequence[Fetched | OutOfRange | Trouble]], bounds: Mapping[int, Bounds] = {}
+        self,
+        script: Mapping[int, Sequence[Fetched | OutOfRange | Trouble]],
+        bounds: Mapping[int, Bounds] = {},
     ) -> None:
         self._script = {number: list(answers) for number, answers in script.items()}
         self._bounds = bounds
@@ -236,9 +242,7 @@ def fetched(data: bytes, end_offset: int) -> Fetched:
 
 
 def test_what_was_deleted_meanwhile_is_counted() -> None:
-    reads = ScriptedReads(
-        {0: [OutOfRange(), fetched(batch_at(40, b"x"), 41)]}, {0: Bounds(40, 41)}
-    )
+    reads = ScriptedReads({0: [OutOfRange(), fetched(batch_at(40, b"x"), 41)]}, {0: Bounds(40, 41)})
     found, scan = scanned(reads, Cursor(0, 10, 41, 100))
     assert found == [b"x"]
     assert scan.skipped() == Skipped(deleted=30)
@@ -314,7 +318,9 @@ def test_questions_are_read() -> None:
         (download_query, {"format": "raw", "partition": "0", "offset": "0", "field": "x"}, "key or value"),
     ],
 )
-def test_a_wrong_question_is_answered_with_what_it_may_be(read: Any, params: dict[str, str], said: str) -> None:
+def test_a_wrong_question_is_answered_with_what_it_may_be(
+    read: Any, params: dict[str, str], said: str
+) -> None:
     with pytest.raises(QueryError, match=said):
         read(params)
 

@@ -4,7 +4,7 @@ import { Chart } from "../chart.js";
 import { ago, count, UNKNOWN } from "../format.js";
 import { follow } from "../live.js";
 import { link } from "../router.js";
-import { empty, facts, failed, fetchJson, loading, poll, table } from "../ui.js";
+import { copyButton, empty, facts, failed, fetchJson, loading, poll, table } from "../ui.js";
 import { html, nothing, render } from "../vendor/lit-html.js";
 import { inTime, state } from "./groups.js";
 
@@ -51,30 +51,29 @@ class Group {
 
   draw() {
     const { data, error } = this;
-    render(html`<h1>Group <span class="name">${this.id}</span></h1>
+    render(html`<div class="crumbs"><a href="#/groups">Groups</a><span class="dim">/</span><h1>${this.id}</h1>${copyButton(this.id, "the name")}</div>
       ${error ? failed(error) : nothing}
       ${data === null ? (error ? nothing : loading()) : this.whole(data)}`, this.element);
   }
 
   whole(data) {
-    return html`${facts(known([
+    return html`<section class="panel" aria-label="About the group">${facts(known([
       ["State", state(data)],
       ["Type", data.type],
       ["Protocol", data.protocol_type],
       ["Assignor", data.assignor],
       ["Epoch", epoch(data)],
       ["Coordinator", html`<a href=${link("brokers", String(data.coordinator))}>broker ${data.coordinator}</a>`],
+      ["Members", count(data.members)],
       ["Lag", `${count(data.lag)} records`],
       ["Oldest unread", inTime(data.lag_s)],
       ["Measured", data.measured_at_ms ? ago(data.measured_at_ms) : UNKNOWN],
-    ]))}
-      <div class="lag-charts">${this.charts.map(([, chart]) => chart.element)}</div>
-      <h2>Members</h2>
-      ${data.member_rows.length ? table({ label: "Members", columns: MEMBERS, rows: data.member_rows.slice(0, ROWS_MAX) }) : empty("The group has no member.")}
-      ${left(data.member_rows, "members")}
-      <h2>Partitions</h2>
-      ${data.partition_rows.length ? this.partitions(data.partition_rows) : empty("The group has committed nothing.")}
-      ${left(data.partition_rows, "partitions")}`;
+    ]))}</section>
+      <section class="panel" aria-label="Lag over the last hour"><div class="charts lag-charts">${this.charts.map(([, chart]) => chart.element)}</div></section>
+      <section class="panel" aria-labelledby="members-title"><div class="head"><h2 id="members-title">Members</h2>${left(data.member_rows)}</div>
+      ${data.member_rows.length ? table({ label: "Members", columns: MEMBERS, rows: data.member_rows.slice(0, ROWS_MAX) }) : empty("The group has no member.")}</section>
+      <section class="panel" aria-labelledby="partitions-title"><div class="head"><h2 id="partitions-title">Partitions</h2>${left(data.partition_rows)}</div>
+      ${data.partition_rows.length ? this.partitions(data.partition_rows) : empty("The group has committed nothing.")}</section>`;
   }
 
   partitions(rows) {
@@ -95,7 +94,7 @@ const MEMBERS = [
   { title: "Client", cell: (row) => row.client_id },
   { title: "Host", cell: (row) => row.client_host },
   { title: "Member", wide: true, cell: (row) => html`<span class="id">${row.member_id}${row.instance_id ? html` <span class="dim">instance ${row.instance_id}</span>` : nothing}</span>` },
-  { title: "Epoch", num: true, cell: (row) => row.member_epoch },
+  { title: "Epoch", num: true, cell: (row) => count(row.member_epoch) },
   { title: "Subscribed", wide: true, cell: (row) => (row.subscribed_topics ?? []).join(", ") || UNKNOWN },
   { title: "Assigned", wide: true, cell: (row) => assigned(row) },
 ];
@@ -124,8 +123,8 @@ function epoch({ group_epoch: of, assignment_epoch: assigned_in }) {
   return assigned_in === null || assigned_in === undefined || assigned_in === of ? of : `${of}, assigned in ${assigned_in}`;
 }
 
-const left = (rows, what) =>
-  rows.length > ROWS_MAX ? html`<p class="dim">${count(rows.length - ROWS_MAX)} more ${what} are left out.</p>` : nothing;
+const left = (rows) =>
+  rows.length > ROWS_MAX ? html`<span class="dim">${count(rows.length - ROWS_MAX)} of ${count(rows.length)} are left out</span>` : nothing;
 
 /** A link to the messages from there on. */
 function committed(row) {

@@ -72,7 +72,7 @@ class Messages {
     const c = this.controls;
     const form = h(
       "form",
-      { class: "toolbar messages-form", onsubmit: (event) => { event.preventDefault(); this.run(); } },
+      { class: "panel toolbar messages-form", onsubmit: (event) => { event.preventDefault(); this.run(); } },
       ...c.elements,
       h("span", { class: "messages-buttons" }, this.go, this.goOn, this.older, this.newer, this.latest, this.download),
     );
@@ -82,10 +82,10 @@ class Messages {
     return h(
       "div",
       { class: "messages" },
-      h("h1", {}, "Messages of ", h("a", { href: link("topics", this.topic) }, this.topic)),
+      h("div", { class: "crumbs" }, h("a", { href: "#/topics" }, "Topics"), h("span", { class: "dim" }, "/"),
+        h("a", { class: "name", href: link("topics", this.topic) }, this.topic), h("span", { class: "dim" }, "/"), h("h1", {}, "Messages")),
       form,
-      this.problems,
-      this.status,
+      h("div", {}, this.problems, this.status),
       h("div", { class: "messages-split" },
         h("div", { class: "messages-list" }, heading, this.list.element), this.detail),
     );
@@ -441,6 +441,8 @@ function controls(query, onchange) {
     mode: () => radios.find((one) => one.checked)?.value ?? "read",
     show: (mode) => {
       startLabel.hidden = mode === "tail";
+      from.options[0].disabled = mode === "search"; // it goes forward
+      if (mode === "search" && from.value === "latest") from.value = "earliest";
       needle.hidden = mode === "read";
       offset.hidden = from.value !== "offset";
       time.hidden = from.value !== "time";
