@@ -20,6 +20,7 @@ from kraft.http.console.routes import Console
 from kraft.http.console.streams import KEEP_OPEN
 from kraft.http.hosts import AllowedHosts
 from kraft.http.loop_lag import LoopLag
+from kraft.http.messages.routes import add_routes
 from kraft.http.metrics import NodeMetrics
 from kraft.http.snapshots import NodeMetricsSource
 from kraft.network.server import ListenerError, bind_failure
@@ -48,6 +49,7 @@ class HttpServer:
         source = NodeMetricsSource(node, environment.now_ms(), self._loop_lag.times)
         self._console = Console(node, environment.now_ms, self._loop_lag.times)
         application = make_app(node, NodeMetrics(source), hosts, self._console)
+        self.messages = add_routes(application, node, environment.executor)
         application[KEEP_OPEN] = self._keep_open
         application.on_response_prepare.append(self._on_answer)
         self._errors = RequestErrorLog("http")

@@ -25,7 +25,8 @@ from kraft.http.console.brokers import Brokers
 from kraft.http.console.cluster import Cluster, Document
 from kraft.http.console.structure import STATES, Structure, partition_problems
 
-PROBLEMS_MAX: Final = 100
+PROBLEMS_OF_A_KIND_MAX: Final = 25
+"""A broker that is down takes thousands of partitions along, which must not hide what else is wrong."""
 VOTER_SILENT_MS: Final = 5_000
 """A voter that lives is heard of several times a second."""
 VOTER_LAGS_MS: Final = 10_000
@@ -81,7 +82,7 @@ class Overviews:
             "principal": rights.principal,
             **self._cluster.measured(),
             "problems": [
-                {**problem._asdict(), **NO_SUBJECT, **subject} for problem, subject in problems[:PROBLEMS_MAX]
+                {**problem._asdict(), **NO_SUBJECT, **subject} for problem, subject in _shown(problems)
             ],
             "problem_counts": dict(counts),
             "brokers": list(seen.brokers) if rights.cluster else [],
@@ -113,15 +114,24 @@ def _totals(structure: Structure, views: Sequence[Document]) -> Document:
     }
 
 
+def _shown(problems: Sequence[tuple[Problem, dict[str, Any]]]) -> Iterator[tuple[Problem, dict[str, Any]]]:
+    """The first of each kind, in the order of all."""
+    told: Counter[str] = Counter()
+    for problem, subject in problems:
+        if told[problem.kind] < PROBLEMS_OF_A_KIND_MAX:
+            told[problem.kind] += 1
+            yield problem, subject
+
+
 def found_problems(seen: Seen, rights: Rights) -> Iterator[tuple[Problem, dict[str, Any]]]:
-    """Each with what it is about, the worst first."""
-    worst, rest = partition_problems(seen.structure, rights.topic)
-    for problem, topic, number in sorted(worst, key=lambda one: one[0].kind):
-        yield problem, {"topic": topic, "partition": number}
+    """Each with what it is about: causes first, then partitions, the worst first."""
     if rights.cluster:
         yield from _of_brokers(seen)
         yield from _of_quorum(seen)
         yield from _of_disks(seen)
+    worst, rest = partition_problems(seen.structure, rights.topic)
+    for problem, topic, number in sorted(worst, key=lambda one: one[0].kind):
+        yield problem, {"topic": topic, "partition": number}
     yield from _of_groups(seen, rights.group)
     for problem, topic, number in rest:
         yield problem, {"topic": topic, "partition": number}
