@@ -3,7 +3,7 @@
 No API of Kafka's tells of a broker's rates, requests and clients, and what brokers have between each other is Kafka's
 protocol, with its TLS and SASL. So a view is a resource of a type that Kafka does not have; its name is JSON,
 `{"view": …}` with the view's arguments, and it needs CLUSTER_ACTION, as whatever brokers ask each other. Its configs,
-one behind the other, are lines of JSON, `[key, value]` each, cut into strings that the protocol can hold. A broker of an
+one behind the other, are lines of JSON, `[key, value]` each, cut into strings that the protocol can hold. One of an
 older version answers INVALID_REQUEST.
 """
 
