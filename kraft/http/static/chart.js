@@ -32,7 +32,8 @@ export class Chart {
       line.append(" ", value);
       return { line, value };
     });
-    const title = document.createElement("h3");
+    const title = document.createElement("b");
+    title.className = "title";
     title.textContent = label;
     this._caption.append(title, ...this._now.map(({ line }) => line));
     this._sizes = new ResizeObserver(() => this._resize());

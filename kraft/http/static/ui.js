@@ -104,7 +104,7 @@ export const disk = (total, usable) =>
  * A table. A column: {title, cell(row), num, sort (the key that the server sorts by), wide, hint}. `order` is {sort, order};
  * `onsort(key)`.
  */
-export const table = ({ label, columns, rows, order = null, onsort = null, rowClass = () => "" }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>
+export const table = ({ label, columns, rows, order = null, onsort = null, rowClass = () => "" }) => html`<div class="scroll" tabindex="0" role="group" aria-label=${label}>
 <table class="grid"><thead><tr>${columns.map((column) => heading(column, order, onsort))}</tr></thead>
 <tbody>${rows.map((row) => html`<tr class=${rowClass(row)}>${columns.map((column) => html`<td class=${cellClass(column)}>${column.cell(row)}</td>`)}</tr>`)}</tbody></table></div>`;
 

@@ -100,5 +100,5 @@ function changes({ entries, logError, pattern, isHeld, hold, onpattern }) {
     <div class="toolbar"><input type="search" aria-label="Filter changes" placeholder="Filter changes" .value=${pattern} @input=${(event) => onpattern(event.target.value)}>
       <button type="button" aria-pressed=${isHeld ? "true" : "false"} @click=${hold}>${isHeld ? "go on" : "hold"}</button><span class="dim">${fits.length > KEPT ? `${count(KEPT)} of ${count(fits.length)}` : count(fits.length)} records</span></div>
     ${logError ? failed(logError) : nothing}
-    <div class="log" tabindex="0" role="region" aria-label="Log of changes">${fits.length ? table({ label: "Changes", columns, rows: fits.slice(0, KEPT), rowClass: (row) => (row.fresh ? "new" : "") }) : empty(pattern ? "No change fits." : "No change since this node started.")}</div></section>`;
+    <div class="log" tabindex="0" role="group" aria-label="Log of changes">${fits.length ? table({ label: "Changes", columns, rows: fits.slice(0, KEPT), rowClass: (row) => (row.fresh ? "new" : "") }) : empty(pattern ? "No change fits." : "No change since this node started.")}</div></section>`;
 }

@@ -69,7 +69,7 @@ function problems(answer) {
   const kinds = Object.entries(answer.problem_counts).filter(([, many]) => many > 0);
   return html`<section class="panel problems" aria-labelledby="problems-title"><div class="head"><h2 id="problems-title">${count(all)} ${all === 1 ? "thing is" : "things are"} wrong</h2>
     <span class="dim">${kinds.map(([kind, many]) => `${count(many)} ${kind}`).join(", ")}</span></div>
-    <div class="list" tabindex="0" role="region" aria-label="Problems"><ul>${kinds.map(([kind, many]) => ofKind(kind, many, answer.problems.filter((one) => one.kind === kind)))}</ul></div></section>`;
+    <div class="list" tabindex="0" role="group" aria-label="Problems"><ul>${kinds.map(([kind, many]) => ofKind(kind, many, answer.problems.filter((one) => one.kind === kind)))}</ul></div></section>`;
 }
 
 /** A few of each kind: a broker that is down takes many partitions along. */
