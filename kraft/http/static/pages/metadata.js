@@ -13,9 +13,9 @@ const short = (value) => {
   return text.length > 160 ? `${text.slice(0, 160)}…` : text;
 };
 
-/** name=value name=value */
+/** name=value name=value, without empty lists, which its title tells */
 const fields = (record) =>
-  Object.entries(record).map(([name, value], at) => html`${at ? " " : ""}<span class="dim">${name}=</span>${short(value)}`);
+  Object.entries(record).filter(([, value]) => !(Array.isArray(value) && value.length === 0)).map(([name, value], at) => html`${at ? " " : ""}<span class="dim">${name}=</span>${short(value)}`);
 
 export default function page({ query }) {
   const element = document.createElement("div");
