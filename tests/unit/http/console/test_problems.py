@@ -48,7 +48,7 @@ def test_nothing_is_wrong() -> None:
     assert told(HEALTHY) == []
 
 
-def test_the_worst_comes_first() -> None:
+def test_causes_come_before_what_they_take_along() -> None:
     full = {"path": "/data", "error": None, "total_bytes": 100, "usable_bytes": 4}
     broken = {"path": "/b", "error": "KAFKA_STORAGE_ERROR", "total_bytes": None, "usable_bytes": None}
     look = Seen(
@@ -73,7 +73,6 @@ def test_the_worst_comes_first() -> None:
         },
     )
     assert told(look) == [
-        ("partition-offline", {"topic": "t", "partition": 1}),
         ("broker-fenced", {"broker": 2}),
         ("broker-silent", {"broker": 1}),
         ("voter-silent", {"broker": 2}),
@@ -81,6 +80,7 @@ def test_the_worst_comes_first() -> None:
         ("voter-silent", {"broker": 4}),
         ("directory-full", {"broker": 2}),
         ("directory-failed", {"broker": 2}),
+        ("partition-offline", {"topic": "t", "partition": 1}),
         ("group-stands-still", {"group": "g"}),
         ("under-replicated", {"topic": "t", "partition": 0}),
     ]
