@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
 from kraft.broker.coordinators.group_lag import GroupLag
@@ -34,7 +35,7 @@ LOGS_PER_STEP: Final = 250
 SIZES_FRESH_S: Final = 10.0
 """Of all logs in sum: they are looked at one by one."""
 CLIENTS_MAX: Final = 500
-PARTITIONS_MAX: Final = 100_000
+PARTITIONS_MAX: Final = 10_000
 GROUPS_MAX: Final = 5_000
 STILL_GROUPS_MAX: Final = 100
 
@@ -158,11 +159,12 @@ class BrokerViews:
         return pairs
 
     async def _partitions(self, args: Args) -> Pairs:
-        """The replicas of a `topic` here, those of `partitions`: number, log start, log end, high watermark, bytes,
-        directory, and by follower, where this broker leads, the end of its log."""
-        topic, numbers = str(args["topic"]), [int(number) for number in args["partitions"][:PARTITIONS_MAX]]
+        """The replicas of a `topic` here, those in `ranges` of numbers, first and last: number, log start, log end, high
+        watermark, bytes, directory, and by follower, where this broker leads, the end of its log."""
+        topic = str(args["topic"])
+        wanted = chain.from_iterable(range(int(first), int(last) + 1) for first, last in args["ranges"])
         rows: list[list[Any]] = []
-        for count, number in enumerate(numbers, 1):
+        for count, number in enumerate(islice(wanted, PARTITIONS_MAX), 1):
             if count % LOGS_PER_STEP == 0:
                 await asyncio.sleep(0)
             row = self._partition_row(TopicPartition(topic, number))
@@ -283,6 +285,17 @@ def _client(session: Session) -> dict[str, Any]:
         "listener": session.listener_name,
         "principal": session.principal,
     }
+
+
+def ranges(numbers: Iterable[int]) -> list[list[int]]:
+    """Numbers as their ranges, first and last: the name of a view is to be short."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return found
 
 
 def merged(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from kraft.broker.handlers.configs import topic_entries
 from kraft.broker.views.configs import config_rows
+from kraft.broker.views.views import PARTITIONS_MAX, ranges
 from kraft.dynamic_configs import dynamic_log_defaults
 from kraft.http.console.asking import Remembered
 from kraft.http.console.cluster import Cluster, Document
@@ -19,8 +20,6 @@ from quorum.metadata.image import PartitionImage
 from quorum.metadata.records import RECOVERED, TOPIC_RESOURCE
 
 ROWS_PER_STEP: Final = 2_000
-PARTITIONS_ASKED_MAX: Final = 10_000
-"""Of one topic that are measured: a sort by what is measured puts no more in order."""
 RATE_OVER_MAX_MS: Final = 60_000
 """Two looks that are further apart make no rate."""
 MEASURES: Final = ("size_bytes", "records", "bytes_in_per_s", "bytes_out_per_s", "messages_in_per_s")
@@ -161,7 +160,7 @@ class Topics:
         states = seen.topic.partitions
         if page.sort in MEASURED_SORTS:
             # All of them, the first so many, have to be known before they can be put in order.
-            asked = numbers[:PARTITIONS_ASKED_MAX]
+            asked = numbers[:PARTITIONS_MAX]
             rows = await self._partitions(seen, asked)
             ordered = in_order(rows, lambda row: row[page.sort], descends=page.descends)
             shown = list(page.slice(ordered))
@@ -193,7 +192,7 @@ class Topics:
         live = (
             brokers.intersection(self._cluster.live_brokers()) if self._cluster.asking.why_not is None else ()
         )
-        args = {"topic": seen.topic.name, "partitions": list(numbers)}
+        args = {"topic": seen.topic.name, "ranges": ranges(numbers)}
         views = await self._cluster.asking.views(sorted(live), "partitions", args)
         told: dict[int, dict[int, Sequence[Any]]] = {
             broker_id: {row[0]: row for row in view.get("rows", ())}

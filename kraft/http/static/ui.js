@@ -229,7 +229,7 @@ export function configTable(configs, state, onchange) {
     { title: "Name", cell: (config) => html`<span class="mono" title=${config.documentation ?? ""}>${config.name}</span>` },
     { title: "Value", wide: true, cell: (config) => html`<span class="mono">${value(config)}</span>` },
     { title: "Source", cell: (config) => pill(...(SOURCES[config.source] ?? [config.source, ""]).slice(0, 2).reverse()) },
-    { title: "Overridden", cell: (config) => html`<span class="dim">${config.synonyms.slice(1).map((one) => `${(SOURCES[one.source] ?? [one.source])[0]}: ${one.value ?? "none"}`).join("; ")}</span>` },
+    { title: "Overridden", wide: true, cell: (config) => html`<span class="dim">${config.synonyms.slice(1).map((one) => `${(SOURCES[one.source] ?? [one.source])[0]}: ${one.value ?? "none"}`).join("; ")}</span>` },
   ];
   return html`<div class="toolbar"><input type="search" aria-label="Search configs" placeholder="Search configs" .value=${state.q} @input=${(event) => onchange({ ...state, q: event.target.value })}>
     <label><input type="checkbox" .checked=${state.all} @change=${(event) => onchange({ ...state, all: event.target.checked })}> with defaults</label>

@@ -55,7 +55,7 @@ def test_nothing_is_wrong() -> None:
     assert told(HEALTHY) == []
 
 
-def test_causes_come_first_and_then_the_worst() -> None:
+def test_causes_come_before_what_they_take_along() -> None:
     full = {"path": "/data", "error": None, "total_bytes": 100, "usable_bytes": 4}
     broken = {"path": "/b", "error": "KAFKA_STORAGE_ERROR", "total_bytes": None, "usable_bytes": None}
     look = Seen(
