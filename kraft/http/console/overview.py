@@ -82,7 +82,8 @@ class Overviews:
             "principal": rights.principal,
             **self._cluster.measured(),
             "problems": [
-                {**problem._asdict(), **NO_SUBJECT, **subject} for problem, subject in first_of_each_kind(problems)
+                {**problem._asdict(), **NO_SUBJECT, **subject}
+                for problem, subject in first_of_each_kind(problems)
             ],
             "problem_counts": dict(counts),
             "brokers": list(seen.brokers) if rights.cluster else [],
