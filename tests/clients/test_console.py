@@ -227,6 +227,8 @@ def test_what_is_wrong_comes_first_and_leads_there(browser: Browser, world: Worl
         first.get_by_role("link").click()
         expect(page.get_by_role("heading", level=1)).to_have_text(f"Broker {world.dead}")
         expect(page.locator(".crumbs .pill").first).to_have_text(re.compile("fenced|silent"))
+        page.wait_for_selector("text=Listeners")
+        seen.judged()
 
 
 def test_the_node_pages_sorts_and_searches(browser: Browser, world: World) -> None:

@@ -49,11 +49,11 @@ export class Chart {
     this._plot = null;
   }
 
-  /** SERIES of the API: {step_ms, end_at_ms, series: {key: [values]}} */
+  /** SERIES of the API: {step_ms, end_at_ms (null: nothing was sampled), series: {key: [values]}} */
   update({ step_ms: step, end_at_ms: end, series }) {
     const rows = this._series.map(({ key }) => series[key] ?? []);
     const length = Math.max(...rows.map((row) => row.length));
-    const times = Array.from({ length }, (_, at) => (end - (length - 1 - at) * step) / 1000);
+    const times = Array.from({ length }, (_, at) => ((end ?? Date.now()) - (length - 1 - at) * step) / 1000);
     this._data = [times, ...rows.map((row) => (row.length ? row : times.map(() => null)))];
     const words = rows.map((row, at) => {
       const newest = row.length ? row[row.length - 1] : null;

@@ -33,7 +33,9 @@ export class RateCharts {
     ];
   }
 
+  /** HISTORY of the API; null (a broker that does not answer) leaves what was there. */
   update(history) {
+    if (!history) return;
     this._history = history;
     for (const chart of this._charts) chart.update(history[this.span]);
   }

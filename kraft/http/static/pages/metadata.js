@@ -28,10 +28,11 @@ export default function page({ query }) {
   const draw = () => render(view(), element);
   const list = new ServerList({ path: `/api/metadata?${new URLSearchParams({ path })}`, first: { sort: null, order: null }, query, draw, everyMs: 5000, pageSize: 100 });
   const add = (more, fresh) => {
-    const newest = entries.length ? entries[entries.length - 1].offset : -1;
-    const those = more.filter((entry) => entry.offset > newest).map((entry) => ({ ...entry, fresh }));
-    entries = [...entries.map((entry) => ({ ...entry, fresh: false })), ...those].slice(-KEPT);
-    draw();
+    const known = new Set(entries.map((entry) => entry.offset));
+    const those = more.filter((entry) => !known.has(entry.offset)).map((entry) => ({ ...entry, fresh }));
+    if (!those.length) return draw();
+    entries = [...entries.map((entry) => ({ ...entry, fresh: false })), ...those].sort((one, other) => one.offset - other.offset).slice(-KEPT);
+    return draw();
   };
   const log = poll(
     (signal) => fetchJson(`/api/metadata/log?limit=100`, signal),
