@@ -159,8 +159,8 @@ class BrokerViews:
         return pairs
 
     async def _partitions(self, args: Args) -> Pairs:
-        """The replicas of a `topic` here, those in `ranges` of numbers, first and last: number, log start, log end, high
-        watermark, bytes, directory, and by follower, where this broker leads, the end of its log."""
+        """The replicas of a `topic` here, those in `ranges` of numbers, first and last: number, log start, log end,
+        high watermark, bytes, directory, and by follower, where this broker leads, the end of its log."""
         topic = str(args["topic"])
         wanted = chain.from_iterable(range(int(first), int(last) + 1) for first, last in args["ranges"])
         rows: list[list[Any]] = []
