@@ -106,7 +106,7 @@ class Messages {
     this.element.dataset.mode = mode;
     this.older.hidden = this.newer.hidden = mode !== "read";
     this.download.hidden = mode === "tail";
-    this.download.href = `${this.path}/download?${this.params({ withStart: true, names: ["partition", "isolation_level"] })}`;
+    this.download.href = `${this.path}/download?${this.params({ withStart: true })}`;
     if (event?.target === c.form) {
       this.list.refresh();
       if (!this.detail.hidden) this.open(this.detail.row, { focus: false });
