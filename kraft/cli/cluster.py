@@ -13,10 +13,10 @@ from rich.text import Text
 from kraft.cli.health.command import health
 from kraft.cli.shared.bootstrap import BOOTSTRAP_VARIABLE
 from kraft.cli.shared.command_config import OPTION
-from kraft.cli.shared.documents import ids_text
 from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import console, fail, print_json, print_line, print_rows, progress
 from kraft.cli.shared.tables import Rows
+from kraft.cluster_problems import ids_text
 from kraft.config import is_sensitive
 from kraft.local_cluster.identities import CLIENT_FILE, CLIENT_FILES
 from kraft.local_cluster.spec import DEFAULT_DIR, FAST_TIMERS, ClusterSpec, replication_settings
@@ -74,6 +74,13 @@ def start(
         int | None,
         typer.Option(help="Client port of node 1; node i has PORT + i - 1.", show_default=str(DEFAULT_PORT)),
     ] = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of node 1's console; node i has HTTP_PORT + i - 1.",
+            show_default="right behind the client ports, where they are free",
+        ),
+    ] = None,
     setting: Annotated[list[str], typer.Option("--set", help="A server property, key=value.")] = [],  # noqa: B006
     secure: Annotated[
         bool,
@@ -97,12 +104,14 @@ def start(
     if fresh:
         count = DEFAULT_NODES if nodes is None else nodes
         settings = replication_settings(count) | parse_settings(setting)
-        spec = cluster.create(count, DEFAULT_PORT if port is None else port, settings, secure=secure)
+        spec = cluster.create(
+            count, DEFAULT_PORT if port is None else port, settings, http_port, secure=secure
+        )
         for warning in cluster.warnings():
             console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
     else:
         spec = cluster.spec()
-        _refuse_other_shape(cluster, spec, nodes, port, parse_settings(setting), secure=secure)
+        _refuse_other_shape(cluster, spec, nodes, port, http_port, parse_settings(setting), secure=secure)
     ran = cluster.running()
     try:
         with progress("starting", total=len(spec.nodes)) as advance:
@@ -115,6 +124,7 @@ def start(
             {
                 **cluster.status(),
                 "bootstrap_servers": spec.bootstrap_servers(),
+                "console": spec.console(1),
                 "dir": str(cluster.directory),
                 "started": [node.id for node in spec.nodes if node.id not in ran],
                 "secure": spec.identities is not None,
@@ -125,6 +135,7 @@ def start(
         _note(_what_was_started(spec, ran))
     _note_settings("new topics", spec, replication_settings(len(spec.nodes)))
     _note_settings("development timers", spec, FAST_TIMERS)
+    _note(f"console: {spec.console(1)}")
     is_elsewhere = cluster.directory != DEFAULT_DIR.absolute()
     if spec.identities is not None:
         for name, readers in CLIENT_FILES.items():
@@ -141,15 +152,17 @@ def _refuse_other_shape(
     spec: ClusterSpec,
     nodes: int | None,
     port: int | None,
+    http_port: int | None,
     settings: dict[str, str],
     *,
     secure: bool,
 ) -> None:
     """The cluster in the folder is as it was created; other wishes are refused by name, not ignored."""
-    has_nodes, has_port = len(spec.nodes), spec.nodes[0].client_port
+    has_nodes, has_port, has_http = len(spec.nodes), spec.nodes[0].client_port, spec.nodes[0].http_port
     undone = [f"--nodes {nodes} (it has {has_nodes})"] if nodes not in (None, has_nodes) else []
     undone += [f"--port {port} (it has {has_port})"] if port not in (None, has_port) else []
     undone += ["--secure (it is not)"] if secure and spec.identities is None else []
+    undone += [f"--http-port {http_port} (it has {has_http})"] if http_port not in (None, has_http) else []
     for key, value in settings.items():
         if (has := spec.settings.get(key)) == value:
             continue

@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -58,6 +59,7 @@ HTTP_TIMEOUT_S = 1.0
 LAST_ANSWER_TIMEOUT_S = 5.0
 """Of the last question, before a node is said not to be ready: a host that stands still cuts short ones off."""
 NODES_MAX = 15
+PORTS_END: Final = 65_536
 
 
 @dataclass(frozen=True)
@@ -111,18 +113,31 @@ class LocalCluster:
         """Sentences about settings without effect, which are the same for all nodes. Raises UserError."""
         return read_config(node_config(self.directory, self.spec().nodes[0].id)).warnings
 
-    def create(self, nodes: int, port: int, settings: dict[str, str], *, secure: bool = False) -> ClusterSpec:
-        """Chooses ports, writes the configuration and formats the nodes' storage. `secure`: with certificates, users
-        and an authorizer (`identities`)."""
+    def create(
+        self,
+        nodes: int,
+        port: int,
+        settings: dict[str, str],
+        http_port: int | None = None,
+        *,
+        secure: bool = False,
+    ) -> ClusterSpec:
+        """Chooses ports, writes the configuration and formats the nodes' storage.
+
+        Node i has the client port `port` + i - 1, and its pages at `http_port` + i - 1; None: right behind the client
+        ports, where those are free, else anywhere. `secure`: with certificates, users and an authorizer (`identities`).
+        """
         if not 1 <= nodes <= NODES_MAX:
             raise UserError(f"--nodes is a number from 1 to {NODES_MAX}, not {nodes}", EXIT_USAGE)
         if not 1 <= port <= 65535 - nodes:
             raise UserError(f"--port {port} leaves no room for {nodes} ports up to 65535", EXIT_USAGE)
         clients = range(port, port + nodes)
-        free = free_ports(2 * nodes, avoid=set(clients))
+        pages = _page_ports(clients, http_port)
+        free = free_ports(2 * nodes, avoid={*clients, *(pages or ())})
+        pages = free[nodes:] if pages is None else pages
         spec = ClusterSpec(
             cluster_id=new_uuid(),
-            nodes=[NodePorts(i + 1, clients[i], free[2 * i], free[2 * i + 1]) for i in range(nodes)],
+            nodes=[NodePorts(i + 1, clients[i], free[i], pages[i]) for i in range(nodes)],
             settings={**FAST_TIMERS, **settings},
             secret=secrets.token_urlsafe(24),
             identities=Identities.new() if secure else None,
@@ -372,8 +387,13 @@ class LocalCluster:
         """GETs a JSON document from the node's HTTP listener; None if nobody answers in time."""
         port = self.node(node_id).http_port
         host, source = self.placement.hosts.get(node_id, "127.0.0.1"), self.placement.asked_from
-        connection = http.client.HTTPConnection(
-            host, port, timeout=timeout_s, source_address=None if source is None else (source, 0)
+        address = None if source is None else (source, 0)
+        connection = (
+            http.client.HTTPSConnection(
+                host, port, timeout=timeout_s, source_address=address, context=_unverified()
+            )
+            if self.spec().serves_https
+            else http.client.HTTPConnection(host, port, timeout=timeout_s, source_address=address)
         )
         try:
             connection.request("GET", path)
@@ -408,7 +428,7 @@ class LocalCluster:
                     "state": self._state(node.id, pid),
                     "roles": ["broker", "controller"],
                     "listener": f"127.0.0.1:{node.client_port}",
-                    "http": f"http://127.0.0.1:{node.http_port}",
+                    "http": spec.console(node.id),
                 }
             )
         told = self._told({node["id"]: node["state"] for node in nodes})
@@ -483,8 +503,34 @@ def deadline(seconds: float) -> Iterator[None]:
     yield
 
 
+def _page_ports(clients: range, http_port: int | None) -> Sequence[int] | None:
+    """Where nodes serve their pages; None: wherever there is room. Raises UserError."""
+    first = clients.stop if http_port is None else http_port
+    ports = range(first, first + len(clients))
+    if http_port is None:
+        return ports if ports.stop <= PORTS_END and all(is_free(port) for port in ports) else None
+    if not 1 <= http_port <= PORTS_END - len(clients):
+        raise UserError(
+            f"--http-port {http_port} leaves no room for {len(clients)} ports up to 65535", EXIT_USAGE
+        )
+    if set(ports) & set(clients):
+        raise UserError(
+            f"--http-port {http_port} and --port {clients.start} overlap: {len(clients)} nodes have as many ports each",
+            EXIT_USAGE,
+        )
+    return ports
+
+
+def _unverified() -> ssl.SSLContext:
+    """For nodes of this user on this host, whose certificates may name anything; they are asked for no secret."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 def _require_free(port: int, node_id: int) -> None:
     if not is_free(port):
         raise UserError(
             f"port {port} of node {node_id} is in use; stop what listens there or choose another --port"
+            " or --http-port"
         )

@@ -73,6 +73,16 @@ class ClusterSpec:
         """The name of the listener that clients dial."""
         return "PLAINTEXT" if self.identities is None else LISTENER
 
+    @property
+    def serves_https(self) -> bool:
+        """Whether the nodes' pages are https alone."""
+        return self.settings.get("http.ssl.enable", "false").strip().lower() == "true"
+
+    def console(self, node_id: int) -> str:
+        """The address of a node's console, and of its other pages."""
+        scheme = "https" if self.serves_https else "http"
+        return f"{scheme}://127.0.0.1:{self.nodes[node_id - 1].http_port}"
+
     def properties(self, node: NodePorts, directory: Path) -> str:
         """The node's `server.properties`, for the cluster's folder."""
         folder = node_folder(directory, node.id)

@@ -13,6 +13,7 @@ import socket
 import ssl
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,23 @@ def test_who_is_known_and_not_allowed_is_refused(secured: SecuredCluster) -> Non
     )
     producer.flush(WAIT_S)
     assert [error and error.code() for error in errors] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_the_console_reads_messages_over_the_listener_of_brokers(secured: SecuredCluster) -> None:
+    """Each node's, with the TLS and the credentials that brokers have between each other."""
+    topic = secured.create_topic("console", partitions=3)
+    producer = Producer(librdkafka(secured, "SASL", "PLAIN"))
+    for number in range(3):
+        producer.produce(topic, b"%d" % number, partition=number)
+    assert producer.flush(WAIT_S) == 0
+
+    def read(node_id: int) -> list[str] | None:
+        answer = secured.local.http_json(node_id, f"/api/topics/{topic}/messages?offset=earliest")
+        found = sorted(message["value"]["text"] for message in answer["messages"])
+        return found if len(found) == 3 else None
+
+    for node_id in secured.node_ids:
+        assert until(partial(read, node_id), f"node {node_id} tells of all") == ["0", "1", "2"]
 
 
 def test_certificates_are_renewed_under_load(secured: SecuredCluster) -> None:

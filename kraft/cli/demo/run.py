@@ -198,8 +198,9 @@ def local_cluster(*, secure: bool) -> Iterator[LocalCluster]:
         cluster = LocalCluster(Path(folder) / "cluster")
         try:
             with progress(f"starting {NODES} nodes", total=NODES) as advance:
-                cluster.create(NODES, free_port_range(NODES), {}, secure=secure)
+                spec = cluster.create(NODES, free_port_range(NODES), {}, secure=secure)
                 cluster.start_all(on_ready=lambda _: advance(1))
+            console.print(f"[dim]to look at, while this runs: {spec.console(1)}[/dim]", soft_wrap=True)
             yield cluster
         finally:
             with uninterrupted():
