@@ -123,11 +123,12 @@ async def test_a_fetch_that_fails_leaves_the_keys_before_it(how: str, monkeypatc
             server.content = b"{}"
         else:
             server.status = 404 if how == "gone" else 302
-        server.asked.clear()
         with pytest.raises(SaslError):
             judging(ISSUES.sign(ISSUES.claims(time.time()), kid="missing"))
-        async with asyncio.timeout(WAIT_S):
-            await server.asked.wait()
+        for _ in range(2):  # that it is asked again says that it failed before
+            server.asked.clear()
+            async with asyncio.timeout(WAIT_S):
+                await server.asked.wait()
         assert judging(ISSUES.token(time.time())).name == "alice"
         await judging.close()
         assert judging(ISSUES.token(time.time())).name == "alice"
