@@ -12,10 +12,10 @@ from rich.text import Text
 
 from kraft.cli.health.command import health
 from kraft.cli.shared.bootstrap import BOOTSTRAP_VARIABLE
-from kraft.cli.shared.documents import ids_text
 from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import console, fail, print_json, print_line, print_rows, progress
 from kraft.cli.shared.tables import Rows
+from kraft.cluster_problems import ids_text
 from kraft.config import is_sensitive
 from kraft.local_cluster.spec import DEFAULT_DIR, FAST_TIMERS, ClusterSpec, replication_settings
 from kraft.user_error import EXIT_USAGE, UserError
