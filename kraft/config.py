@@ -378,8 +378,36 @@ def _check_together(config: ServerConfig) -> None:
         _check_security(config, endpoint)
     if config.get("http.ssl.enable"):
         _check_key_store(config, HTTP_LISTENER, "http.ssl.enable is true")
+    _check_http_authentication(config)
     _check_controller_security(config)
     _check_chaos(config)
+
+
+def http_authentication(config: ServerConfig) -> tuple[str, ...]:
+    """How those who ask for pages say who they are: basic, tls; empty: anybody may ask."""
+    methods: tuple[str, ...] | None = config.get("http.authentication")
+    if methods is None:
+        host, _ = split_host_port(config.get("http.listener"))
+        if is_loopback(host):
+            return ()
+        return ("basic", "tls") if _asks_http_certificates(config) else ("basic",)
+    return () if methods == ("none",) else methods
+
+
+def _asks_http_certificates(config: ServerConfig) -> bool:
+    is_asked = config.of_listener(HTTP_LISTENER, "ssl.client.auth") != "none"
+    return is_asked and bool(config.get("http.ssl.enable"))
+
+
+def _check_http_authentication(config: ServerConfig) -> None:
+    methods = config.get("http.authentication") or ()
+    if "none" in methods and len(methods) > 1:
+        raise ConfigError(f"http.authentication={','.join(methods)}: none stands alone; leave it out, or the others")
+    if "tls" in methods and not _asks_http_certificates(config):
+        raise ConfigError(
+            "http.authentication has tls, and the HTTP server asks for no certificates; set http.ssl.enable=true and"
+            " listener.name.http.ssl.client.auth=required (or requested)"
+        )
 
 
 def _check_chaos(config: ServerConfig) -> None:

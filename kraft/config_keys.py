@@ -351,6 +351,12 @@ _KEYS: Final = (
         "Names by which the HTTP server may be asked for, beside those of the listeners (a key of kraft's own).",
     ),
     ConfigKey(
+        "http.authentication", "list", None, _subset_of("none", "basic", "tls"),
+        "How the HTTP server knows who asks: basic, by name and password of a SCRAM user; tls, by a client certificate;"
+        " or both. none: anybody may ask, which is the default where http.listener is loopback. Elsewhere it is basic,"
+        " and tls where certificates are asked for (a key of kraft's own).",
+    ),
+    ConfigKey(
         "http.ssl.enable", "boolean", "false", _boolean,
         "Whether the HTTP server speaks https alone, with ssl.… or listener.name.http.ssl.… (a key of kraft's own).",
     ),

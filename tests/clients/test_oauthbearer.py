@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own resources
     import kafka
     import kafka.errors
-    from kafka.sasl.oauth import AbstractTokenProvider
+    from kafka.net.sasl.oauth import AbstractTokenProvider
 
 WAIT_S = 30.0
 LIFETIME_S = 3.0
