@@ -187,7 +187,8 @@ async def test_brokers_authenticate_and_renew_their_sessions(world: BrokerWorld)
         peer = opened.peer()
         for _ in range(2):
             await peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
-        peer._renew_at_s = 0.0  # its time has come
+        assert peer._connection is not None
+        peer._connection._renew_at_s = 0.0  # its time has come
         await asyncio.sleep(1.1)  # no client may authenticate more often than once a second
         await asyncio.gather(
             *(peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S) for _ in range(3))
