@@ -402,7 +402,9 @@ def _asks_http_certificates(config: ServerConfig) -> bool:
 def _check_http_authentication(config: ServerConfig) -> None:
     methods = config.get("http.authentication") or ()
     if "none" in methods and len(methods) > 1:
-        raise ConfigError(f"http.authentication={','.join(methods)}: none stands alone; leave it out, or the others")
+        raise ConfigError(
+            f"http.authentication={','.join(methods)}: none stands alone; leave it out, or the others"
+        )
     if "tls" in methods and not _asks_http_certificates(config):
         raise ConfigError(
             "http.authentication has tls, and the HTTP server asks for no certificates; set http.ssl.enable=true and"
@@ -459,8 +461,8 @@ def _check_security(config: ServerConfig, endpoint: Endpoint) -> None:
     jwks = "sasl.oauthbearer.jwks.endpoint.url"
     if OAUTHBEARER in mechanisms and config.of_listener(endpoint.name, jwks, OAUTHBEARER) is None:
         raise ConfigError(
-            f"{jwks} is not set, and the listener {endpoint.name} offers OAUTHBEARER; tell where the keys are that tokens"
-            " are signed with: file:///…, https://… or http://…"
+            f"{jwks} is not set, and the listener {endpoint.name} offers OAUTHBEARER; tell where the keys are that"
+            " tokens are signed with: file:///…, https://… or http://…"
         )
     if endpoint.name == config.inter_broker_listener_name:
         _check_own_credentials(config, endpoint, mechanisms)

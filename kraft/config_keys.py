@@ -138,7 +138,9 @@ def _jwks_url(text: str) -> str:
     if parts.scheme == "file" and parts.path.startswith("/") and parts.netloc in ("", "localhost"):
         return text
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-        raise ValueError("it must be like file:///PATH, https://HOST/PATH or http://HOST/PATH, without a password")
+        raise ValueError(
+            "it must be like file:///PATH, https://HOST/PATH or http://HOST/PATH, without a password"
+        )
     return text
 
 
@@ -285,7 +287,8 @@ _KEYS: Final = (
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.url", "string", None, _jwks_url,
-        "Where the keys (JWKS) are that tokens of OAUTHBEARER are signed with: file:///…, https://… or http://… (KIP-768).",
+        "Where the keys (JWKS) are that tokens of OAUTHBEARER are signed with: file:///…, https://… or http://…"
+        " (KIP-768).",
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms", "long", "3600000", _integer(1000, LONG_MAX),

@@ -1,4 +1,4 @@
-"""The keys that tokens of OAUTHBEARER are verified with: from a file or a URL, fetched again from time to time (KIP-768).
+"""The keys that tokens of OAUTHBEARER are verified with: of a file or a URL, fetched again now and then (KIP-768).
 
 One for each listener that offers the mechanism. Nobody waits for it: a token is judged by the keys that are there. A
 token with a key that is not known is refused and has the keys fetched at once, not more often than once in

@@ -335,7 +335,9 @@ class BrokerServer:
 
     async def _listen(self, endpoint: Endpoint) -> None:
         """Opens a listener; who connects before the broker is ready is turned away, and comes again."""
-        security = ListenerSecurity(self._config, endpoint, self._users, self._environment.rng, self._environment.now_ms)
+        security = ListenerSecurity(
+            self._config, endpoint, self._users, self._environment.rng, self._environment.now_ms
+        )
         self._listener_security.append(security)
         await security.start()
         listener = SocketServer(

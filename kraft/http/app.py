@@ -74,8 +74,10 @@ def make_app(
     console: Console | None = None,
     login: Login | None = None,
 ) -> web.Application:
-    """The application of one node, for requests that name one of its `hosts`; with its console, if it has one. `login` None:
-    anybody may ask."""
+    """The application of one node, for requests that name one of its `hosts`; with its console, if it has one.
+
+    `login` None: anybody may ask.
+    """
 
     async def live(request: web.Request) -> web.Response:
         return web.json_response({"live": True})

@@ -1,6 +1,7 @@
 """A connection to another broker says who this node is, or a command: SASL over `BrokerConnection` (KIP-43, KIP-152).
 
-`AuthenticatedConnection` does so again before the session that it is granted is over (KIP-368). No other request may be under way or begin meanwhile. The error names the broker, the mechanism, and what the broker
+`AuthenticatedConnection` does so again before the session that it is granted is over (KIP-368). While `authenticate`
+runs, no other request may begin. The error names the broker, the mechanism, and what the broker
 says, unless that repeats the password.
 """
 
@@ -16,7 +17,6 @@ from kraft.protocol.schema import Message
 from kraft.security.exchange import SaslRefusal, sasl_exchange
 from kraft.security.mechanisms import Credentials
 from kraft.security.scram import SaslError
-
 
 RENEWED_AFTER: Final = 0.85
 """Of a session's time, as Kafka's clients do at the earliest."""

@@ -2,7 +2,7 @@
 
 A salted password costs milliseconds to make (PBKDF2), which is what keeps passwords from being guessed. `Verdicts`
 remembers who was right, by a keyed hash of what was sent, as long as the user's credential is the same. It remembers
-nobody who was wrong. Pure: credentials, and the key, are passed in; `kraft.http.login` has the work done beside the loop.
+nobody who was wrong. Pure: credentials and key are passed in; `kraft.http.login` has the work done beside the loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Unmodified clients with tokens: librdkafka, kafka-python and aiokafka; tokens that expire in mid-stream, and bad ones."""
+"""Unmodified clients with tokens: librdkafka, kafka-python, aiokafka; tokens that expire in mid-stream, bad ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from tests.support.node_processes import until
 from tests.support.secured_cluster import USER, SecuredCluster

@@ -112,7 +112,9 @@ class Peers:
             raise UserError(str(error), EXIT_USAGE) from error
 
     async def connect(self, host: str, port: int) -> AuthenticatedConnection:
-        """A connection that says who the command is, if it is somebody, for as long as the command runs. Raises ConnectionLostError."""
+        """A connection that says who the command is, if it is somebody, as long as the command runs.
+
+        Raises ConnectionLostError."""
         connection = await BrokerConnection.connect(
             host, port, client_id=CLIENT_ID, timeout_s=CONNECT_TIMEOUT_S, ssl_context=self._tls
         )
@@ -137,7 +139,9 @@ async def _answering(peers: Peers, host: str, port: int) -> AuthenticatedConnect
     return connection
 
 
-async def _first_answering(peers: Peers, servers: list[HostPort]) -> tuple[AuthenticatedConnection, list[HostPort]]:
+async def _first_answering(
+    peers: Peers, servers: list[HostPort]
+) -> tuple[AuthenticatedConnection, list[HostPort]]:
     """A connection to the first that answers, and the servers in the order in which to go on after it. Raises
     ConnectionLostError if none does."""
     reasons = []
@@ -151,7 +155,9 @@ async def _first_answering(peers: Peers, servers: list[HostPort]) -> tuple[Authe
     raise ConnectionLostError(f"no broker answers: {'; '.join(reasons)}")
 
 
-async def _ask(connection: AuthenticatedConnection, message: Message, version: int, timeout_s: float) -> Message:
+async def _ask(
+    connection: AuthenticatedConnection, message: Message, version: int, timeout_s: float
+) -> Message:
     """One request. Raises ConnectionLostError; UserError, wrong usage, for what cannot be put into one."""
     try:
         return await connection.request(message, version, timeout_s=timeout_s)

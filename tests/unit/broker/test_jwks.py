@@ -112,7 +112,9 @@ async def test_a_server_that_is_away_at_the_start_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "redirected", "too large", "garbage"])
-async def test_a_fetch_that_fails_leaves_the_keys_before_it(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fetch_that_fails_leaves_the_keys_before_it(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with JwksServer() as server:
         judging = judge(server.url, "sasl.oauthbearer.jwks.endpoint.refresh.ms=1000\n")
         await judging.start()

@@ -103,9 +103,13 @@ async def test_a_name_and_a_password_are_needed_for_everything_but_health() -> N
 async def test_what_is_no_name_and_password_is_nobody(header: str) -> None:
     jobs = Jobs()
     doors, _ = make("http.authentication=basic\n", jobs)
-    async with pages(doors) as url, aiohttp.ClientSession() as http:
-        async with http.get(f"{url}/metrics", headers={"Authorization": header}) as response:
-            assert response.status == 401
+    given = {"Authorization": header}
+    async with (
+        pages(doors) as url,
+        aiohttp.ClientSession() as http,
+        http.get(f"{url}/metrics", headers=given) as response,
+    ):
+        assert response.status == 401
     assert jobs.count == 0
 
 
