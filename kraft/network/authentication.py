@@ -1,8 +1,8 @@
 """A connection to another broker says who this node is, or a command: SASL over `BrokerConnection` (KIP-43, KIP-152).
 
 `AuthenticatedConnection` does so again before the session that it is granted is over (KIP-368). While `authenticate`
-runs, no other request may begin. The error names the broker, the mechanism, and what the broker
-says, unless that repeats the password.
+runs, no other request may begin. The error names the broker, the mechanism, and what the broker says, unless that
+repeats the password.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OAUTHBEARER: who a client is by a signed token that somebody else gave it (RFC 7628, KIP-255, KIP-768).
 
-A token is a JWT, signed with a key of the issuer's JWKS. Which algorithms count is a matter of the key, not of the
-token: only keys of RSA and of elliptic curves are used, so that no public key can pass for a secret, and a token that is
+A token is a JWT signed with a key of the issuer's JWKS. Which algorithms count is a matter of the key, not of the
+token: only keys of RSA and of elliptic curves are used, so no public key can pass for a secret, and a token that is
 not signed is none. Claims are checked as Kafka's BrokerJwtValidator does. Pure: keys and times are passed in;
 `kraft.broker.jwks` fetches the keys. No error shows any part of a token but the id of its key.
 """

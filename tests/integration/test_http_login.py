@@ -28,13 +28,15 @@ async def status_of(url: str, password: str) -> int:
 
 async def until(url: str, password: str, status: int) -> None:
     async with asyncio.timeout(WAIT_S):
-        while await status_of(url, password) != status:
+        while True:
+            if await status_of(url, password) == status:
+                return
             await asyncio.sleep(0.02)
 
 
 async def test_every_node_knows_users_that_are_added_changed_and_removed() -> None:
     async with cluster(2, LOGIN) as nodes:
-        admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
+        admin = AdminClient({"bootstrap.servers": nodes.bootstrap_servers})
 
         async def alter(*alterations: object) -> None:
             done = admin.alter_user_scram_credentials(list(alterations))
