@@ -111,7 +111,11 @@ def make_app(
         "/metrics": scrape,
         "/api/cluster": cluster,
     }
-    doors = [_never_cached, _only_for(hosts), *(() if login is None else (demanding(login),))]
+    doors: list[Middleware] = [
+        _never_cached,
+        _only_for(hosts),
+        *(() if login is None else (demanding(login),)),
+    ]
     app = web.Application(middlewares=doors)
     app.on_response_prepare.append(protect)
     for path, handler in handlers.items():

@@ -85,7 +85,7 @@ class AuthenticatedConnection:
         """Closes it, if it is open."""
         self._connection.close()
 
-    async def request(self, body: Message, version: int, *, timeout_s: float) -> Any:
+    async def request(self, body: Message, version: int, *, timeout_s: float) -> Message:
         """As `BrokerConnection.request`. Raises ConnectionLostError."""
         await self.renew()
         return await self._connection.request(body, version, timeout_s=timeout_s)
