@@ -130,6 +130,7 @@ class SimulatedCluster:
             ),
             "listeners": ",".join(listeners),
             "http.listener": f"{host}:{HTTP_PORT}",
+            "http.authentication": "none",
             "log.dirs": ",".join(self.log_dirs_of(node_id)),
             **({"broker.rack": spec.rack} if spec.rack else {}),
             **self.properties,

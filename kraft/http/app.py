@@ -18,6 +18,7 @@ from kraft.http.console.routes import Console
 from kraft.http.console.static import INDEX, answer, console_files
 from kraft.http.front_page import front_page
 from kraft.http.hosts import AllowedHosts
+from kraft.http.login import Login, demanding
 from kraft.http.metrics import NodeMetrics
 
 PAGES = {
@@ -71,8 +72,12 @@ def make_app(
     metrics: NodeMetrics,
     hosts: AllowedHosts = ONLY_ADDRESSES,
     console: Console | None = None,
+    login: Login | None = None,
 ) -> web.Application:
-    """The application of one node, for requests that name one of its `hosts`; with its console, if it has one."""
+    """The application of one node, for requests that name one of its `hosts`; with its console, if it has one.
+
+    `login` None: anybody may ask.
+    """
 
     async def live(request: web.Request) -> web.Response:
         return web.json_response({"live": True})
@@ -106,7 +111,12 @@ def make_app(
         "/metrics": scrape,
         "/api/cluster": cluster,
     }
-    app = web.Application(middlewares=[_never_cached, _only_for(hosts)])
+    doors: list[Middleware] = [
+        _never_cached,
+        _only_for(hosts),
+        *(() if login is None else (demanding(login),)),
+    ]
+    app = web.Application(middlewares=doors)
     app.on_response_prepare.append(protect)
     for path, handler in handlers.items():
         app.router.add_get(path, handler)

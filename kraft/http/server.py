@@ -19,6 +19,7 @@ from kraft.http.console.cluster import ConsoleNode
 from kraft.http.console.routes import Console
 from kraft.http.console.streams import KEEP_OPEN
 from kraft.http.hosts import AllowedHosts
+from kraft.http.login import Login
 from kraft.http.loop_lag import LoopLag
 from kraft.http.messages.routes import add_routes
 from kraft.http.metrics import NodeMetrics
@@ -42,13 +43,17 @@ class HttpServer:
     """One listener. Start and close it on the event loop that it lives on."""
 
     def __init__(
-        self, node: ServedNode, environment: Environment, hosts: AllowedHosts = ONLY_ADDRESSES
+        self,
+        node: ServedNode,
+        environment: Environment,
+        hosts: AllowedHosts = ONLY_ADDRESSES,
+        login: Login | None = None,
     ) -> None:
         self._node = node
         self._loop_lag = LoopLag(self._each_second)
         source = NodeMetricsSource(node, environment.now_ms(), self._loop_lag.times)
         self._console = Console(node, environment.now_ms, self._loop_lag.times)
-        application = make_app(node, NodeMetrics(source), hosts, self._console)
+        application = make_app(node, NodeMetrics(source), hosts, self._console, login)
         self.messages = add_routes(application, node, environment.executor)
         application[KEEP_OPEN] = self._keep_open
         application.on_response_prepare.append(self._on_answer)

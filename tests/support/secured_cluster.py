@@ -1,8 +1,8 @@
 """Three real nodes with a listener of each kind: brokers speak SASL_SSL to each other, clients as they like.
 
 PLAINTEXT is for the test's own means, which may do everything; SASL, TLS (certificates asked for) and SASLTLS are what
-is tested; SHORT is SASL whose sessions last a moment. All have users of PLAIN and of SCRAM. Who is in no ACL may do
-nothing.
+is tested; SHORT is SASL whose sessions last a moment. All have users of PLAIN and of SCRAM, and believe the tokens of
+`issuer`. Who is in no ACL may do nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kraft.runtime.free_ports import free_ports
 from kraft.storage import added_users, format_configured
 from tests.support.certificates import Authority
 from tests.support.node_processes import NODES, NodeProcesses
+from tests.support.tokens import AUDIENCE, ISSUER, Issuer
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SESSION_MS: Final = 1500
@@ -43,6 +44,8 @@ class SecuredCluster(NodeProcesses):
         self.trusted = self.authority.write_certificate(self.files / "ca.pem")
         self.node_identity = self.authority.write_identity(self.files / "node.pem", "CN=broker,OU=nodes")
         self.client_identity = self.authority.write_identity(self.files / "client.pem", "CN=alice,OU=people")
+        self.issuer = Issuer()
+        self.jwks = self.issuer.write_jwks(self.files / "jwks.json")
         self._ports: dict[int, dict[str, int]] = {}
         super().__init__(directory, settings=_KAFKAS_TIMERS)
 
@@ -79,7 +82,10 @@ class SecuredCluster(NodeProcesses):
             "listener.security.protocol.map": ",".join(f"{name}:{of}" for name, of in protocols.items()),
             "inter.broker.listener.name": "SASLTLS",
             "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
-            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "sasl.enabled.mechanisms": ",".join((*MECHANISMS, "OAUTHBEARER")),
+            "sasl.oauthbearer.jwks.endpoint.url": self.jwks,
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:broker;User:ANONYMOUS",
             "ssl.keystore.location": str(self.node_identity),

@@ -151,6 +151,7 @@ def put_into_namespaces(local: LocalCluster, namespaces: Namespaces) -> None:
             "controller.quorum.voters": voters,
             "listeners": f"{spec.client_listener}://{host}:{node.client_port},CONTROLLER://{host}:{node.controller_port}",
             "http.listener": f"{host}:{node.http_port}",
+            "http.authentication": "none",
         }
         _configure(local, node.id, changes)
     entering = {node: namespaces.entering(node) for node in hosts}
