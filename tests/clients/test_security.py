@@ -12,18 +12,12 @@ import json
 import socket
 import ssl
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -32,54 +26,22 @@ from confluent_kafka.admin import (
 
 from kraft.cli.app import run
 from tests.support.node_processes import until
-from tests.support.secured_cluster import MECHANISMS, PASSWORD, SESSION_MS, USER, SecuredCluster
+from tests.support.secured_cluster import (
+    BOB,
+    ERIN,
+    FRANK,
+    MECHANISMS,
+    PASSWORD,
+    SESSION_MS,
+    USER,
+    WAIT_S,
+    SecuredCluster,
+)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own resources
     import kafka
     import kafka.errors
-
-WAIT_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    running = SecuredCluster(tmp_path_factory.mktemp("secured") / "cluster")
-    try:
-        allow(running, f"User:{USER}", "User:carol", "User:CN=alice,OU=people")
-        yield running
-    finally:
-        running.close()
-
-
-def allow(cluster: SecuredCluster, *principals: str) -> None:
-    """Lets them do everything with topics and groups: nobody else may."""
-    bindings = [
-        AclBinding(
-            kind, "*", ResourcePatternType.LITERAL, principal, "*", AclOperation.ALL, AclPermissionType.ALLOW
-        )
-        for kind in (ResourceType.TOPIC, ResourceType.GROUP)
-        for principal in principals
-    ]
-    for done in cluster.admin.create_acls(bindings).values():
-        done.result(WAIT_S)
-
-
-def librdkafka(
-    cluster: SecuredCluster, listener: str, mechanism: str | None = None, password: str = PASSWORD
-) -> dict[str, Any]:
-    """librdkafka's properties."""
-    encrypted = listener in ("TLS", "SASLTLS")
-    given: dict[str, Any] = {
-        "bootstrap.servers": cluster.servers(listener),
-        "security.protocol": ("SASL_" if mechanism else "") + ("SSL" if encrypted else "PLAINTEXT"),
-        "log_level": 0,
-    }
-    if encrypted:
-        given["ssl.ca.location"] = str(cluster.trusted)
-    if mechanism:
-        given |= {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": password}
-    return given
 
 
 def round_trip(properties: dict[str, Any], topic: str) -> None:
@@ -112,12 +74,12 @@ def refusal(properties: dict[str, Any]) -> str:
 @pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka(secured: SecuredCluster, listener: str, mechanism: str) -> None:
-    round_trip(librdkafka(secured, listener, mechanism), secured.create_topic("rd"))
+    round_trip(secured.librdkafka(listener, mechanism), secured.create_topic("rd"))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka_with_a_wrong_password(secured: SecuredCluster, mechanism: str) -> None:
-    reason = refusal(librdkafka(secured, "SASL", mechanism, "wrong"))
+    reason = refusal(secured.librdkafka("SASL", mechanism, "wrong"))
     assert "_AUTHENTICATION" in reason
     told = (
         "Invalid username or password"
@@ -173,7 +135,7 @@ async def test_aiokafka(secured: SecuredCluster, mechanism: str) -> None:
 
 
 def test_certificates_say_who_clients_are(secured: SecuredCluster) -> None:
-    properties = librdkafka(secured, "TLS")
+    properties = secured.librdkafka("TLS")
     identity = str(secured.client_identity)
     round_trip(
         properties | {"ssl.certificate.location": identity, "ssl.key.location": identity},
@@ -193,7 +155,7 @@ def test_a_session_is_renewed_in_mid_stream(secured: SecuredCluster) -> None:
     """Some sessions long, every record is acknowledged, and no connection is lost."""
     topic = secured.create_topic("short", replication_factor=1)
     counts: list[dict[str, Any]] = []
-    properties = librdkafka(secured, "SHORT", "SCRAM-SHA-256")
+    properties = secured.librdkafka("SHORT", "SCRAM-SHA-256")
     producer = Producer(
         properties | {"statistics.interval.ms": 500, "stats_cb": lambda text: counts.append(json.loads(text))}
     )
@@ -228,7 +190,7 @@ def test_users_are_altered_while_the_cluster_runs(
     described = secured.admin.describe_user_scram_credentials(["carol"])["carol"].result(WAIT_S)
     (info,) = described.scram_credential_infos
     assert (info.mechanism, info.iterations) == (ScramMechanism.SCRAM_SHA_256, 8192)
-    carol = librdkafka(secured, "SASL", "SCRAM-SHA-256", "one") | {"sasl.username": "carol"}
+    carol = secured.librdkafka("SASL", "SCRAM-SHA-256", "one") | {"sasl.username": "carol"}
     topic = secured.create_topic("carol")
     round_trip(carol, topic)
 
@@ -255,7 +217,7 @@ def test_users_are_altered_while_the_cluster_runs(
     round_trip(carol | {"sasl.password": "two", "group.instance.id": "2"}, secured.create_topic("carol"))
     assert run(["users", "list", *servers]) == 0
     listed = json.loads(capsys.readouterr().out)["users"]
-    assert [user["user"] for user in listed] == [USER, "broker", "carol"]
+    assert [user["user"] for user in listed] == [USER, BOB, "broker", "carol", ERIN, FRANK]
     assert run(["users", "remove", "carol", *servers]) == 0
     assert run(["users", "describe", "carol", *servers]) == 1
     assert "there is no user carol" in capsys.readouterr().err
@@ -271,7 +233,7 @@ def test_who_is_known_and_not_allowed_is_refused(secured: SecuredCluster) -> Non
         "dave", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"x"
     )
     secured.admin.alter_user_scram_credentials([credential])["dave"].result(WAIT_S)
-    properties = librdkafka(secured, "SASL", "SCRAM-SHA-256", "x") | {"sasl.username": "dave"}
+    properties = secured.librdkafka("SASL", "SCRAM-SHA-256", "x") | {"sasl.username": "dave"}
     errors: list[KafkaError | None] = []
     producer = Producer(properties | {"message.timeout.ms": 20_000})
     producer.produce(
@@ -285,7 +247,7 @@ def test_certificates_are_renewed_under_load(secured: SecuredCluster) -> None:
     """Who is connected stays; who comes anew is shown the new certificate; nothing fails."""
     topic = secured.create_topic("rotated")
     outcomes: list[KafkaError | None] = []
-    before = Producer(librdkafka(secured, "SASLTLS", "PLAIN"))
+    before = Producer(secured.librdkafka("SASLTLS", "PLAIN"))
 
     def load(producer: Producer) -> None:
         for _ in range(50):
@@ -296,7 +258,7 @@ def test_certificates_are_renewed_under_load(secured: SecuredCluster) -> None:
     load(before)
     secured.authority.write_identity(secured.node_identity, "CN=renewed")
     load(before)
-    load(Producer(librdkafka(secured, "SASLTLS", "PLAIN")))
+    load(Producer(secured.librdkafka("SASLTLS", "PLAIN")))
     assert outcomes == [None] * 150
     host, port = secured.servers("SASLTLS").split(",")[0].split(":")
     certificate = ssl.get_server_certificate((host, int(port)), ca_certs=str(secured.trusted))
@@ -341,7 +303,7 @@ def test_a_quota_is_of_the_user_whatever_the_client_is_called(secured: SecuredCl
     try:
         told: list[float] = []
         for client_id in ("one", "two"):
-            properties = librdkafka(secured, "SASL", "SCRAM-SHA-512") | {"client.id": client_id}
+            properties = secured.librdkafka("SASL", "SCRAM-SHA-512") | {"client.id": client_id}
             producer = Producer(properties | {"throttle_cb": lambda event: told.append(event.throttle_time)})
             producer.produce(topic, bytes(15_000), partition=0)
             assert producer.flush(WAIT_S) == 0
