@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import KafkaError, Producer
 
+from kraft.cli.app import run
 from tests.support.group_members import MEMBERS
 from tests.support.java_programs import DOWNLOAD_S, RUN_S, compiled, run_java
-from tests.support.node_processes import until
-from tests.support.secured_cluster import BOB, ERIN, FRANK, MECHANISMS, PASSWORD, USER, WAIT_S, SecuredCluster
+from tests.support.secured_cluster import BOB, ERIN, MECHANISMS, PASSWORD, USER, WAIT_S, SecuredCluster
 
 ACTIONS = ("produce", "consume", "transact", "create-topic", "describe-acls")
 ALLOWED = dict.fromkeys(ACTIONS, "done") | {"describe-acls": "ClusterAuthorizationException"}
@@ -139,3 +139,104 @@ def test_kafkajs(node_modules: Path, secured: SecuredCluster) -> None:
     assert told(done.stdout) == dict.fromkeys(allowed, JS_ALLOWED) | JS_DENIED | {
         "mallory": dict.fromkeys(ACTIONS, "KafkaJSSASLAuthenticationError")
     }
+
+
+ACLS, CONFIGS = "org.apache.kafka.tools.AclCommand", "kafka.admin.ConfigCommand"
+HEIDI, SECRET = "User:heidi", "wonder land"
+
+
+def by_tools(classpath: str, server: str, *commands: list[str]) -> list[str]:
+    """What each printed. All end well."""
+    words = [word for tool, *rest in commands for word in (tool, "--bootstrap-server", server, *rest, ";")]
+    *printed, rest = re.split(r"^exit=0\n", run_java(classpath, "ToolCalls", *words), flags=re.MULTILINE)
+    assert (len(printed), rest) == (len(commands), ""), printed
+    return [text.strip() for text in printed]
+
+
+def listed_by_kafka(printed: str) -> set[tuple[str, ...]]:
+    """The rows of `kafka-acls --list`: kind, name and type of the pattern, principal, host, operation, permission."""
+    found = set()
+    pattern: tuple[str, ...] = ()
+    for line in printed.splitlines():
+        if resource := re.search(r"resourceType=(\w+), name=(.+), patternType=(\w+)", line):
+            pattern = resource.groups()
+        elif entry := re.search(r"principal=(.+), host=(.+), operation=(\w+), permissionType=(\w+)", line):
+            found.add((*pattern, *entry.groups()))
+    return found
+
+
+def listed_by_us(secured: SecuredCluster, capsys: pytest.CaptureFixture[str]) -> set[tuple[str, ...]]:
+    capsys.readouterr()
+    assert run(["acls", "list", "--json", "--bootstrap-server", secured.bootstrap]) == 0
+    return {tuple(entry.values()) for entry in json.loads(capsys.readouterr().out)["acls"]}
+
+
+def sent_by_heidi(secured: SecuredCluster, topic: str) -> tuple[str | None, float]:
+    """The error's name, and for how many seconds she is told to wait, when she sends a large record."""
+    outcomes: list[KafkaError | None] = []
+    throttled: list[float] = [0.0]
+    producer = Producer(
+        secured.librdkafka("SASLTLS", "SCRAM-SHA-256", SECRET, "heidi")
+        | {"message.timeout.ms": 20_000, "throttle_cb": lambda event: throttled.append(event.throttle_time)}
+    )
+    producer.produce(topic, bytes(15_000), on_delivery=lambda error, _: outcomes.append(error))
+    assert producer.flush(WAIT_S) == 0
+    (outcome,) = outcomes
+    return outcome and outcome.name(), max(throttled)
+
+
+def test_kafkas_own_tools(
+    java_classpath: str,
+    secured: SecuredCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What kafka-configs and kafka-acls set, they show, we show, and the cluster enforces."""
+    classpath = compiled(tmp_path_factory, java_classpath, "ToolCalls")
+    open_topic, closed_topic = secured.create_topic("tools-open"), secured.create_topic("tools-closed")
+    user = ["--entity-type", "users", "--entity-name", "heidi"]
+    each_client = [*user, "--entity-type", "clients", "--entity-default"]
+    prefixed = ["--topic", "tools-", "--resource-pattern-type", "prefixed"]
+    told_of = by_tools(
+        classpath,
+        secured.bootstrap,
+        [CONFIGS, "--alter", *user, "--add-config", f"SCRAM-SHA-256=[iterations=8192,password={SECRET}]"],
+        [CONFIGS, "--describe", *user],
+        [CONFIGS, "--alter", *each_client, "--add-config", "producer_byte_rate=500"],
+        [CONFIGS, "--describe", *each_client],
+        [ACLS, "--add", "--allow-principal", HEIDI, "--producer", *prefixed],
+        [ACLS, "--add", "--deny-principal", HEIDI, "--operation", "Write", "--topic", closed_topic],
+        [ACLS, "--list"],
+    )
+    assert (
+        told_of[1] == "SCRAM credential configs for user-principal 'heidi' are SCRAM-SHA-256=iterations=8192"
+    )
+    assert told_of[3] == (
+        "Quota configs for user-principal 'heidi', the default client-id are producer_byte_rate=500.0"
+    )
+    of_heidi = {
+        ("TOPIC", "tools-", "PREFIXED", HEIDI, "*", operation, "ALLOW")
+        for operation in ("WRITE", "DESCRIBE", "CREATE")
+    } | {("TOPIC", closed_topic, "LITERAL", HEIDI, "*", "WRITE", "DENY")}
+    listed = listed_by_kafka(told_of[-1])
+    assert of_heidi <= listed == listed_by_us(secured, capsys)
+    error, throttled_s = sent_by_heidi(secured, open_topic)
+    assert error is None
+    assert throttled_s > 0
+    assert sent_by_heidi(secured, closed_topic)[0] == "TOPIC_AUTHORIZATION_FAILED"
+
+    operations = [word for name in ("Write", "Describe", "Create") for word in ("--operation", name)]
+    matching = ["--topic", open_topic, "--resource-pattern-type", "match"]
+    told_of = by_tools(
+        classpath,
+        secured.bootstrap,
+        [ACLS, "--remove", "--force", "--allow-principal", HEIDI, *operations, *matching],
+        [ACLS, "--remove", "--force", "--topic", closed_topic],
+        [ACLS, "--list"],
+        [CONFIGS, "--alter", *each_client, "--delete-config", "producer_byte_rate"],
+        [CONFIGS, "--describe", *each_client],
+        [CONFIGS, "--alter", *user, "--delete-config", "SCRAM-SHA-256"],
+        [CONFIGS, "--describe", *user],
+    )
+    assert told_of[4] == told_of[6] == ""
+    assert listed_by_kafka(told_of[2]) == listed_by_us(secured, capsys) == listed - of_heidi
