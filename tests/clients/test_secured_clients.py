@@ -1,27 +1,57 @@
-"""What clients are told where a cluster asks who they are: each client, each mechanism it has, with and without permission.
+"""What clients are told where a cluster asks who they are, with and without permission, by each mechanism they have.
 
-Java and kafkajs where they are there. Each program plays all its clients at once. alice may do all; bob sees topics,
-erin reads in groups, frank is only known.
+Java and kafkajs where they are there: each program plays all its clients at once. alice may do all; bob sees topics,
+erin reads in groups.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import re
+import ssl
 import subprocess
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from kraft.cli.app import run
+from kraft.protocol.errors import ErrorCode
 from tests.support.group_members import MEMBERS
 from tests.support.java_programs import DOWNLOAD_S, RUN_S, compiled, run_java
+from tests.support.node_processes import until
 from tests.support.secured_cluster import BOB, ERIN, MECHANISMS, PASSWORD, USER, WAIT_S, SecuredCluster
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own resources
+    import kafka
+    import kafka.admin
+    import kafka.errors
+
+AN_ACL = AclBinding(
+    ResourceType.TOPIC,
+    "any",
+    ResourcePatternType.LITERAL,
+    "User:any",
+    "*",
+    AclOperation.READ,
+    AclPermissionType.ALLOW,
+)
 ACTIONS = ("produce", "consume", "transact", "create-topic", "describe-acls")
 ALLOWED = dict.fromkeys(ACTIONS, "done") | {"describe-acls": "ClusterAuthorizationException"}
 """alice has no right to the cluster."""
@@ -42,7 +72,7 @@ DENIED = {
     },
 }
 STRANGER = dict.fromkeys(ACTIONS, "SaslAuthenticationException")
-JS_ALLOWED = dict.fromkeys(ACTIONS, "done") | {"describe-acls": "CLUSTER_AUTHORIZATION_FAILED"}
+ALL_DONE = dict.fromkeys(ACTIONS, "done") | {"describe-acls": "CLUSTER_AUTHORIZATION_FAILED"}
 JS_DENIED = {
     user: {
         "produce": "TOPIC_AUTHORIZATION_FAILED",
@@ -136,7 +166,7 @@ def test_kafkajs(node_modules: Path, secured: SecuredCluster) -> None:
         env=os.environ | {"NODE_PATH": str(node_modules)},
     )
     assert done.returncode == 0, done.stderr
-    assert told(done.stdout) == dict.fromkeys(allowed, JS_ALLOWED) | JS_DENIED | {
+    assert told(done.stdout) == dict.fromkeys(allowed, ALL_DONE) | JS_DENIED | {
         "mallory": dict.fromkeys(ACTIONS, "KafkaJSSASLAuthenticationError")
     }
 
@@ -240,3 +270,164 @@ def test_kafkas_own_tools(
     )
     assert told_of[4] == told_of[6] == ""
     assert listed_by_kafka(told_of[2]) == listed_by_us(secured, capsys) == listed - of_heidi
+
+
+# -- Python's clients: by which mechanisms they connect, `test_security.py` has
+
+OUTCOMES = {
+    USER: dict.fromkeys(ACTIONS[:-1], "done") | {"create-acls": "CLUSTER_AUTHORIZATION_FAILED"},
+    BOB: {
+        "produce": "TOPIC_AUTHORIZATION_FAILED",
+        "consume": "GROUP_AUTHORIZATION_FAILED",
+        "transact": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "create-topic": "TOPIC_AUTHORIZATION_FAILED",
+        "create-acls": "CLUSTER_AUTHORIZATION_FAILED",
+    },
+    ERIN: {
+        "produce": "TOPIC_AUTHORIZATION_FAILED",
+        "consume": "TOPIC_AUTHORIZATION_FAILED",
+        "transact": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "create-topic": "TOPIC_AUTHORIZATION_FAILED",
+        "create-acls": "CLUSTER_AUTHORIZATION_FAILED",
+    },
+}
+
+
+class Outcomes(dict[str, str]):
+    """What came of each action."""
+
+    @contextlib.contextmanager
+    def of(self, action: str, *errors: type[Exception]) -> Iterator[None]:
+        try:
+            yield
+        except errors as error:
+            self[action] = error_name(error)
+        else:
+            self[action] = "done"
+
+
+def error_name(error: Exception) -> str:
+    """librdkafka has the name, kafka-python and aiokafka a class for each of Kafka's numbers."""
+    if isinstance(error, KafkaException):
+        return str(error.args[0].name())
+    return ErrorCode(error.errno).name  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("user", OUTCOMES)
+def test_librdkafka(secured: SecuredCluster, user: str) -> None:
+    topic, found = secured.create_topic("rd"), Outcomes()
+    properties = secured.librdkafka("SASLTLS", "SCRAM-SHA-512", user=user)
+    properties |= {"message.timeout.ms": 20_000}
+
+    def raised(error: KafkaError | None) -> None:
+        if error is not None:
+            raise KafkaException(error)
+
+    with found.of("produce", KafkaException):
+        producer, outcomes = Producer(properties), []
+        producer.produce(topic, b"value", on_delivery=lambda error, _: outcomes.append(error))
+        assert producer.flush(WAIT_S) == 0
+        raised(outcomes[0])
+    del properties["message.timeout.ms"]
+    with found.of("consume", KafkaException):
+        consumer = Consumer(properties | {"group.id": topic, "auto.offset.reset": "earliest"})
+        consumer.subscribe([topic])
+        raised(until(lambda: consumer.poll(1.0), "a record or an error comes").error())
+    consumer.close()
+    with found.of("transact", KafkaException):
+        producer = Producer(properties | {"transactional.id": topic})
+        producer.init_transactions(WAIT_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"in a transaction")
+        producer.commit_transaction(WAIT_S)
+    admin = AdminClient(properties)
+    with found.of("create-topic", KafkaException):
+        admin.create_topics([NewTopic(f"{topic}-made", 1)])[f"{topic}-made"].result(WAIT_S)
+    with found.of("create-acls", KafkaException):
+        admin.create_acls([AN_ACL])[AN_ACL].result(WAIT_S)
+    assert found == OUTCOMES[user]
+
+
+@pytest.mark.parametrize("user", OUTCOMES)
+def test_kafka_python(secured: SecuredCluster, user: str) -> None:
+    topic, found = secured.create_topic("kp"), Outcomes()
+    given: dict[str, Any] = {
+        "bootstrap_servers": secured.servers("SASLTLS").split(","),
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": str(secured.trusted),
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": user,
+        "sasl_plain_password": PASSWORD,
+    }
+    errors = kafka.errors.BrokerResponseError
+    producer = kafka.KafkaProducer(**given, enable_idempotence=False)
+    with contextlib.closing(producer), found.of("produce", errors):
+        producer.send(topic, b"value").get(WAIT_S)
+    given_group = {
+        "group_id": topic,
+        "auto_offset_reset": "earliest",
+        "consumer_timeout_ms": 3_000 if user == ERIN else 20_000,
+    }
+    with contextlib.closing(kafka.KafkaConsumer(topic, **given, **given_group)) as consumer:
+        with found.of("consume", errors):
+            record = next(consumer, None)
+            assert record is None or record.value == b"value"
+        if found["consume"] == "done" and record is None:
+            found["consume"] = "nothing"
+    producer = kafka.KafkaProducer(**given, transactional_id=topic)
+    with contextlib.closing(producer), found.of("transact", errors):
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"in a transaction")
+        producer.commit_transaction()
+    with contextlib.closing(kafka.KafkaAdminClient(**given)) as admin:
+        with found.of("create-topic", errors):
+            admin.create_topics([kafka.admin.NewTopic(f"{topic}-made", 1, 1)])
+        with found.of("create-acls", errors):
+            anything = kafka.admin.ResourcePattern(kafka.admin.ResourceType.TOPIC, topic)
+            read = kafka.admin.ACLOperation.READ
+            allow = kafka.admin.ACLPermissionType.ALLOW
+            made = admin.create_acls([kafka.admin.ACL("User:x", "*", read, allow, anything)])
+            raise made["failed"][0]
+    of_kafka_python = {"consume": "nothing"} if user == ERIN else {}  # it tells its log alone
+    assert found == OUTCOMES[user] | of_kafka_python
+
+
+@pytest.mark.parametrize("user", OUTCOMES)
+async def test_aiokafka(secured: SecuredCluster, user: str) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka.admin import AIOKafkaAdminClient
+    from aiokafka.admin import NewTopic as AioTopic
+    from aiokafka.errors import BrokerResponseError, for_code
+
+    topic, found = await asyncio.to_thread(secured.create_topic, "aio"), Outcomes()
+    given: dict[str, Any] = {
+        "bootstrap_servers": secured.servers("SASLTLS"),
+        "security_protocol": "SASL_SSL",
+        "ssl_context": ssl.create_default_context(cafile=str(secured.trusted)),
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": user,
+        "sasl_plain_password": PASSWORD,
+    }
+    async with AIOKafkaProducer(**given) as producer:
+        with found.of("produce", BrokerResponseError):
+            await producer.send_and_wait(topic, b"value")
+    consumer = AIOKafkaConsumer(topic, **given, group_id=topic, auto_offset_reset="earliest")
+    with found.of("consume", BrokerResponseError):
+        await consumer.start()
+        assert (await asyncio.wait_for(consumer.getone(), WAIT_S)).value == b"value"
+    await consumer.stop()
+    producer = AIOKafkaProducer(**given, transactional_id=topic)
+    with found.of("transact", BrokerResponseError):
+        await producer.start()
+        async with producer.transaction():
+            await producer.send_and_wait(topic, b"in a transaction")
+    await producer.stop()
+    admin = AIOKafkaAdminClient(**given)
+    await admin.start()
+    with found.of("create-topic", BrokerResponseError):
+        answer = await admin.create_topics([AioTopic(f"{topic}-made", 1, 1)])
+        if code := answer.topic_errors[0][1]:
+            raise for_code(code)
+    await admin.close()
+    assert found == {action: OUTCOMES[user][action] for action in ACTIONS[:-1]}, "it has no calls for ACLs"

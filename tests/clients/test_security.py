@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     ScramCredentialInfo,
     ScramMechanism,
@@ -151,29 +151,43 @@ def test_certificates_say_who_clients_are(secured: SecuredCluster) -> None:
         assert stranger.recv(1) == b"", "without a certificate a connection is closed"
 
 
+STREAMED, SESSIONS = 5_000, 3
+
+
 def test_a_session_is_renewed_in_mid_stream(secured: SecuredCluster) -> None:
-    """Some sessions long, every record is acknowledged, and no connection is lost."""
+    """Some sessions long, thousands of records: each is acknowledged once and read once, and no connection is lost."""
     topic = secured.create_topic("short", replication_factor=1)
     counts: list[dict[str, Any]] = []
     properties = secured.librdkafka("SHORT", "SCRAM-SHA-256")
     producer = Producer(
         properties | {"statistics.interval.ms": 500, "stats_cb": lambda text: counts.append(json.loads(text))}
     )
+    consumer = Consumer(properties | {"group.id": topic, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
     outcomes: list[KafkaError | None] = []
-    leader = str(secured.leader(topic))
+    sent, read = 0, []
 
     def sessions_over() -> bool:
-        producer.produce(topic, b"value", on_delivery=lambda error, _: outcomes.append(error))
-        producer.poll(0.02)
-        return bool(counts) and counts[-1]["ts"] - counts[0]["ts"] > 3.5 * SESSION_MS * 1000
+        nonlocal sent
+        for sent in range(sent + 1, sent + 51):  # noqa: B020  # goes on where it was
+            producer.produce(topic, str(sent), on_delivery=lambda error, _: outcomes.append(error))
+        producer.poll(0)
+        read.extend(consumer.consume(100, 0.02))
+        ran_us = counts[-1]["ts"] - counts[0]["ts"] if counts else 0
+        return ran_us > (SESSIONS + 0.5) * SESSION_MS * 1000 and sent >= STREAMED
 
     until(sessions_over, "some sessions are over")
     assert producer.flush(WAIT_S) == 0
-    assert outcomes
-    assert not any(outcomes)
-    brokers = {str(broker["nodeid"]): broker for broker in counts[-1]["brokers"].values()}
-    assert brokers[leader]["disconnects"] == 0
-    assert brokers[leader]["req"]["SaslAuthenticate"] >= 2 * 3, "two messages for each authentication"
+    assert outcomes == [None] * sent
+    until(lambda: len(read) >= sent or read.extend(consumer.consume(1000, 0.5)), "all records are read")
+    assert [message.error() for message in read if message.error()] == []
+    assert [int(message.value()) for message in read] == list(range(1, sent + 1))
+    consumer.close()
+    (leader,) = (
+        broker for broker in counts[-1]["brokers"].values() if broker["nodeid"] == secured.leader(topic)
+    )
+    assert leader["disconnects"] == 0
+    assert leader["req"]["SaslAuthenticate"] >= 2 * SESSIONS, "two messages for each authentication"
 
 
 def test_users_are_altered_while_the_cluster_runs(
@@ -243,27 +257,47 @@ def test_who_is_known_and_not_allowed_is_refused(secured: SecuredCluster) -> Non
     assert [error and error.code() for error in errors] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
 
 
+ROTATIONS, NEWCOMERS = 3, 4
+
+
 def test_certificates_are_renewed_under_load(secured: SecuredCluster) -> None:
-    """Who is connected stays; who comes anew is shown the new certificate; nothing fails."""
+    """A producer never stops, others come anew all the time; each is shown the certificate of the moment, and no
+    request of anybody fails."""
     topic = secured.create_topic("rotated")
     outcomes: list[KafkaError | None] = []
-    before = Producer(secured.librdkafka("SASLTLS", "PLAIN"))
+    disconnects: list[int] = []
 
-    def load(producer: Producer) -> None:
-        for _ in range(50):
-            producer.produce(topic, b"value", on_delivery=lambda error, _: outcomes.append(error))
-            producer.poll(0)
-        assert producer.flush(WAIT_S) == 0
+    def seen(text: str) -> None:
+        disconnects[:] = [broker["disconnects"] for broker in json.loads(text)["brokers"].values()]
 
-    load(before)
-    secured.authority.write_identity(secured.node_identity, "CN=renewed")
-    load(before)
-    load(Producer(secured.librdkafka("SASLTLS", "PLAIN")))
-    assert outcomes == [None] * 150
+    def send(producer: Producer) -> None:
+        producer.produce(topic, bytes(100), on_delivery=lambda error, _: outcomes.append(error))
+        producer.poll(0)
+
+    properties = secured.librdkafka("SASLTLS", "PLAIN")
+    steady = Producer(properties | {"statistics.interval.ms": 200, "stats_cb": seen})
     host, port = secured.servers("SASLTLS").split(",")[0].split(":")
-    certificate = ssl.get_server_certificate((host, int(port)), ca_certs=str(secured.trusted))
-    text = Path(secured.node_identity).read_text()
-    assert certificate.strip() in text
+    expected = 0
+
+    def shown() -> bool:
+        nonlocal expected
+        send(steady)
+        expected += 1
+        certificate = ssl.get_server_certificate((host, int(port)), ca_certs=str(secured.trusted))
+        return certificate.strip() in Path(secured.node_identity).read_text()
+
+    for number in range(ROTATIONS):
+        secured.authority.write_identity(secured.node_identity, f"CN=renewed-{number}")
+        until(shown, "newcomers are shown the new certificate")
+        for newcomer in [Producer(properties) for _ in range(NEWCOMERS)]:
+            send(newcomer)
+            send(steady)
+            expected += 2
+            assert newcomer.flush(WAIT_S) == 0
+    assert steady.flush(WAIT_S) == 0
+    assert outcomes == [None] * expected
+    until(lambda: steady.poll(0.1) >= 0 and disconnects, "the producer has told of its connections")
+    assert set(disconnects) == {0}
 
 
 @pytest.mark.parametrize("names", ["librdkafka", "java"])
