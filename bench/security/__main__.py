@@ -75,7 +75,7 @@ PARTS: Final[Mapping[str, Part]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("bench.security", "What security costs.", PARTS)
-    parser.add_argument("--records", type=int, default=3_000_000, help="of a run (default %(default)s)")
+    parser.add_argument("--records", type=int, default=6_000_000, help="of a run (default %(default)s)")
     parser.add_argument(
         "--pairs", type=int, default=5, help="of runs that are compared (default %(default)s)"
     )

@@ -41,12 +41,10 @@ def turn(
         return Turn(produced, consumed, measure(brokers, [load], RECORD_BYTES))
 
 
-def in_turns(
-    pairs: int, ways: Mapping[str, Callable[[], Turn]], *, warm_up: bool = True
-) -> dict[str, list[Turn]]:
-    """Each way in each round; who begins changes. A first round, which warms up, does not count."""
+def in_turns(pairs: int, ways: Mapping[str, Callable[[], Turn]]) -> dict[str, list[Turn]]:
+    """Each way in each round; who begins changes. Where there are several, one more before them warms up."""
     found: dict[str, list[Turn]] = {name: [] for name in ways}
-    for number in range(-1 if warm_up else 0, pairs):
+    for number in range(0 if pairs == 1 else -1, pairs):
         names = list(ways)
         for name in names if number % 2 else reversed(names):
             result = ways[name]()

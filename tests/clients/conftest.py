@@ -78,6 +78,7 @@ def hasty_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.machine.SETTLE_TIMEOUT_S", 0.0)
     monkeypatch.setattr("bench.replication.idle.EMPTY_S", 1)
     monkeypatch.setattr("bench.groups.loading.BEFORE_S", 0.5)
+    monkeypatch.setattr("bench.security.connections.QUIET_S", 0.2)
 
 
 UNREACHABLE = ("Could not transfer artifact", "Could not resolve", "offline mode")
