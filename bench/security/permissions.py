@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bench.brokers import TOPIC
 from bench.security.brokers import AUTHORIZED, SecuredBroker, ask_as_admin, secured
-from bench.security.throughput import Turn, document, in_turns, ratios, turn
+from bench.turns import Turn, document, in_turns, ratios, turn
 from kraft.protocol.api import AclOperation, ResourceType
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.acls import AclCreation, CreateAclsRequest, PatternType, PermissionType

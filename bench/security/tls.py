@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.security.brokers import secured, write_identity
-from bench.security.throughput import document, in_turns, ratios, turn
+from bench.turns import document, in_turns, ratios, turn
 
 PIECE_BYTES = 256 * 1024
 

@@ -1,4 +1,4 @@
-"""The benchmark of security measures what it says, on real processes; how fast this machine is, is not asked."""
+"""The benchmarks of security and of a change measure what they say, on real processes; how fast, is not asked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from bench.against import main as against
+from bench.processes import ROOT
 from bench.security.__main__ import main
 
 SMALL = ("--records", "12000", "--pairs", "1", "--costs-gb", "0.01", "--acls", "300", "--users", "20")
@@ -32,3 +34,20 @@ def test_small_runs_of_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert silent["connections"] == 40
     assert silent["TLS"]["kib_each"] > silent["PLAINTEXT"]["kib_each"]
     assert len(document["limits"]) == 14
+
+
+@pytest.mark.usefixtures("hasty_bench")
+def test_a_checkout_beside_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert against([str(ROOT), "--records", "12000", "--pairs", "1", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = document["figures"]["against"]
+    costs = [found["runs"][side][0]["produced"]["broker_cpu_s_per_gb"] for side in ("this", "other")]
+    assert found["produced"]["cpu"] == pytest.approx(costs[0] / costs[1])
+    assert min(costs) > 0
+    assert len(document["limits"]) == 3
+
+
+def test_what_is_no_checkout_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        against(["/"])
+    assert "is no checkout of this project" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""One producer and then one consumer at one broker: two ways in alternating pairs, rates and CPU as ratios."""
+"""One producer and then one consumer: two ways or more in alternating pairs, rates and the brokers' CPU as ratios."""
 
 from __future__ import annotations
 
