@@ -33,7 +33,7 @@ from kraft.listeners import (
     split_host_port,
 )
 from kraft.properties import PropertiesError, parse_properties
-from kraft.security.mechanisms import MECHANISMS, PLAIN
+from kraft.security.mechanisms import OAUTHBEARER, OFFERED, PLAIN
 from partitions.log.config import LogConfig, server_log_config, server_log_config_keys
 from partitions.log.errors import InvalidConfig
 
@@ -222,7 +222,7 @@ def _listener_key(name: str) -> str | None:
     if key in LISTENER_KEYS:
         return key
     mechanism, _, of_mechanism = key.partition(".")
-    return of_mechanism if mechanism.upper() in MECHANISMS and of_mechanism in LISTENER_KEYS else None
+    return of_mechanism if mechanism.upper() in OFFERED and of_mechanism in LISTENER_KEYS else None
 
 
 def _parsed(name: str, key: ConfigKey, text: str | None) -> Any:
@@ -420,13 +420,19 @@ def _check_security(config: ServerConfig, endpoint: Endpoint) -> None:
     if mechanisms is None:
         raise ConfigError(
             f"sasl.enabled.mechanisms is not set, and the listener {endpoint.name} is {endpoint.protocol};"
-            f" name some of {', '.join(MECHANISMS)}"
+            f" name some of {', '.join(OFFERED)}"
         )
     if PLAIN in mechanisms and config.of_listener(endpoint.name, "sasl.jaas.config", PLAIN) is None:
         raise ConfigError(
             f"{jaas_key(endpoint.name, PLAIN)} is not set, and the listener {endpoint.name} offers PLAIN;"
             " write the login module with its users:"
             ' org.apache.kafka.common.security.plain.PlainLoginModule required user_NAME="PASSWORD";'
+        )
+    jwks = "sasl.oauthbearer.jwks.endpoint.url"
+    if OAUTHBEARER in mechanisms and config.of_listener(endpoint.name, jwks, OAUTHBEARER) is None:
+        raise ConfigError(
+            f"{jwks} is not set, and the listener {endpoint.name} offers OAUTHBEARER; tell where the keys are that tokens"
+            " are signed with: file:///…, https://… or http://…"
         )
     if endpoint.name == config.inter_broker_listener_name:
         _check_own_credentials(config, endpoint, mechanisms)

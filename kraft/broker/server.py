@@ -97,6 +97,7 @@ class BrokerServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self._listeners: list[SocketServer] = []
+        self._listener_security: list[ListenerSecurity] = []
         self._peer_security = PLAIN_PEERS
         rng, halt = environment.rng, environment.halt
         self._rpc = RpcClient(
@@ -272,6 +273,8 @@ class BrokerServer:
             last_to_first.push_async_callback(self.coordinators.close)
             last_to_first.push_async_callback(self.loader.close)
             last_to_first.push_async_callback(self._end_periodic)
+            for security in self._listener_security:
+                last_to_first.push_async_callback(security.close)
             for listener in self._listeners:
                 last_to_first.push_async_callback(listener.close, LISTENER_GRACE_S)
 
@@ -297,7 +300,9 @@ class BrokerServer:
 
     async def _listen(self, endpoint: Endpoint) -> None:
         """Opens a listener; who connects before the broker is ready is turned away, and comes again."""
-        security = ListenerSecurity(self._config, endpoint, self._users, self._environment.rng)
+        security = ListenerSecurity(self._config, endpoint, self._users, self._environment.rng, self._environment.now_ms)
+        self._listener_security.append(security)
+        await security.start()
         listener = SocketServer(
             _not_ready,
             limits=network_limits(self._config, self._descriptors, endpoint.name),

@@ -13,6 +13,7 @@ import os
 import re
 import ssl
 import subprocess
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -121,7 +122,8 @@ def test_java(
     own = older_java_classpath if line == "3.9" else java_classpath
     programs = compiled(tmp_path_factory, older_java_classpath, "SecuredCalls", "SecuredStream")
     classpath = f"{programs.split(':')[0]}:{own}"
-    allowed = {f"alice-{mechanism}": secured.java("SASLTLS", mechanism) for mechanism in MECHANISMS}
+    by_all = (*MECHANISMS, "OAUTHBEARER")
+    allowed = {f"alice-{mechanism}": secured.java("SASLTLS", mechanism) for mechanism in by_all}
     allowed |= {
         "alice-plaintext": secured.java("SASL", "SCRAM-SHA-512"),
         "alice-certified": secured.java("TLS"),
@@ -150,11 +152,14 @@ def test_kafkajs(node_modules: Path, secured: SecuredCluster) -> None:
         if mechanism is None:
             identity = secured.client_identity.read_text()
             made["ssl"] |= {"cert": identity, "key": identity}
+        elif mechanism == "OAUTHBEARER":
+            made["sasl"] = {"mechanism": "oauthbearer", "token": secured.issuer.token(time.time(), user)}
         else:
             made["sasl"] = {"mechanism": mechanism.lower(), "username": user, "password": PASSWORD}
         return made
 
-    allowed = {f"alice-{mechanism}": client("SASLTLS", USER, mechanism) for mechanism in MECHANISMS}
+    by_all = (*MECHANISMS, "OAUTHBEARER")
+    allowed = {f"alice-{mechanism}": client("SASLTLS", USER, mechanism) for mechanism in by_all}
     allowed |= {"alice-plaintext": client("SASL"), "alice-certified": client("TLS", mechanism=None)}
     others = {user: client("SASLTLS", user) for user in (BOB, ERIN, "mallory")}
     done = subprocess.run(

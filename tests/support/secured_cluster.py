@@ -1,13 +1,14 @@
 """Three real nodes with a listener of each kind: brokers speak SASL_SSL to each other, clients as they like.
 
 PLAINTEXT is for the test's own means, which may do everything; SASL, TLS (certificates asked for) and SASLTLS are what
-is tested; SHORT is SASL whose sessions last a moment. All have users of PLAIN and of SCRAM. Who is in no ACL may do
-nothing: alice may do all, bob sees topics, erin reads in groups, frank is only known.
+is tested; SHORT is SASL whose sessions last a moment. All have users of PLAIN and of SCRAM, and believe the tokens of
+`issuer`. Who is in no ACL may do nothing: alice may do all, bob sees topics, erin reads in groups, frank is only known.
 """
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ from kraft.runtime.free_ports import free_ports
 from kraft.storage import added_users, format_configured
 from tests.support.certificates import Authority
 from tests.support.node_processes import NODES, NodeProcesses
+from tests.support.tokens import AUDIENCE, ISSUER, Issuer
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SESSION_MS: Final = 1500
@@ -46,6 +48,7 @@ _SETTINGS: Final = {
 }
 """No node fails here, and none is to be taken for dead because it has much to do: Kafka's timers. Groups begin soon."""
 _PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_TOKEN_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
@@ -60,6 +63,8 @@ class SecuredCluster(NodeProcesses):
         self.trusted = self.authority.write_certificate(self.files / "ca.pem")
         self.node_identity = self.authority.write_identity(self.files / "node.pem", "CN=broker,OU=nodes")
         self.client_identity = self.authority.write_identity(self.files / "client.pem", "CN=alice,OU=people")
+        self.issuer = Issuer()
+        self.jwks = self.issuer.write_jwks(self.files / "jwks.json")
         self._ports: dict[int, dict[str, int]] = {}
         super().__init__(directory, settings=_SETTINGS)
 
@@ -109,7 +114,9 @@ class SecuredCluster(NodeProcesses):
         }
         if encrypted:
             given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.trusted)}
-        if mechanism is None:
+        if mechanism == "OAUTHBEARER":
+            given |= self._java_token(user)
+        elif mechanism is None:
             given |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(self.client_identity)}
         else:
             module = _PLAIN_MODULE if mechanism == "PLAIN" else _SCRAM_MODULE
@@ -117,6 +124,15 @@ class SecuredCluster(NodeProcesses):
             given["sasl.mechanism"] = mechanism
             given["sasl.jaas.config"] = f'{module} required username="{user}" password="{escaped}";'
         return given
+
+    def _java_token(self, user: str) -> dict[str, str]:
+        file = self.files / f"{user}.jwt"
+        file.write_text(self.issuer.token(time.time(), user))
+        return {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": f"{_TOKEN_MODULE} required;",
+            "sasl.oauthbearer.token.endpoint.url": file.as_uri(),
+        }
 
     def close(self) -> None:
         super().close()
@@ -149,7 +165,10 @@ class SecuredCluster(NodeProcesses):
             "listener.security.protocol.map": ",".join(f"{name}:{of}" for name, of in protocols.items()),
             "inter.broker.listener.name": "SASLTLS",
             "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
-            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "sasl.enabled.mechanisms": ",".join((*MECHANISMS, "OAUTHBEARER")),
+            "sasl.oauthbearer.jwks.endpoint.url": self.jwks,
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:broker;User:ANONYMOUS",
             "ssl.keystore.location": str(self.node_identity),

@@ -34,6 +34,10 @@ public class SecuredCalls {
             try (Reader reader = new FileReader(file)) {
                 properties.load(reader);
             }
+            String token = properties.getProperty("sasl.oauthbearer.token.endpoint.url");
+            if (token != null) {
+                tokensFrom(token, properties);
+            }
             properties.putIfAbsent("default.api.timeout.ms", "30000");
             properties.putIfAbsent("max.block.ms", "30000");
             String name = Path.of(file).getFileName().toString().replace(".properties", "");
@@ -43,6 +47,21 @@ public class SecuredCalls {
         for (Thread client : clients) {
             client.join();
         }
+    }
+
+    /** Has the client take its token from a file, by the handler that this line of Kafka has. */
+    private static void tokensFrom(String url, Properties properties) throws Exception {
+        String allowed = "org.apache.kafka.sasl.oauthbearer.allowed.urls";
+        System.setProperty(allowed, System.getProperty(allowed) == null ? url : System.getProperty(allowed) + "," + url);
+        String folder = "org.apache.kafka.common.security.oauthbearer.";
+        String name = "OAuthBearerLoginCallbackHandler";
+        Class<?> handler;
+        try {
+            handler = Class.forName(folder + name);
+        } catch (ClassNotFoundException older) {
+            handler = Class.forName(folder + "secured." + name);
+        }
+        properties.put("sasl.login.callback.handler.class", handler.getName());
     }
 
     private static void client(String name, String topic, Properties properties) {

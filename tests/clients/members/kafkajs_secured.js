@@ -51,6 +51,10 @@ async function transact(kafka, id) {
 }
 
 async function client(name, settings) {
+  const { token } = settings.sasl || {}
+  if (token) {
+    settings.sasl.oauthBearerProvider = async () => ({ value: token })
+  }
   const kafka = new Kafka({ logLevel: logLevel.NOTHING, ...settings })
   const messages = [{ value: 'value' }]
   const topics = [{ topic: `${topic}-of-${name}`, numPartitions: 1 }]

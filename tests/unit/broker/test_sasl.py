@@ -69,7 +69,7 @@ class Door:
         self.sessions: list[Session] = []
         config = load_config(TEXT + extra)
         users = ScramUsers(lambda: world.services.metadata.image.scram_credentials, b"secret")
-        security = ListenerSecurity(config, config.inter_broker_listener, users, random.Random(1))
+        security = ListenerSecurity(config, config.inter_broker_listener, users, random.Random(1), lambda: 0)
 
         def introduce(session: Session, transport: asyncio.Transport) -> None:
             security.introduce(session, transport)
