@@ -1,4 +1,4 @@
-"""Unmodified clients with tokens: librdkafka, kafka-python and aiokafka; tokens that expire in mid-stream, and bad ones."""
+"""Unmodified clients with tokens: librdkafka, kafka-python, aiokafka; tokens that expire in mid-stream, and bad ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own resources
     import kafka
     import kafka.errors
-    from kafka.sasl.oauth import AbstractTokenProvider
+    from kafka.net.sasl.oauth import AbstractTokenProvider
 
 WAIT_S = 30.0
 LIFETIME_S = 3.0
