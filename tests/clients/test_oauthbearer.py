@@ -6,18 +6,10 @@ import asyncio
 import json
 import time
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from tests.support.node_processes import until
 from tests.support.secured_cluster import USER, SecuredCluster
@@ -31,29 +23,6 @@ with warnings.catch_warnings():
 WAIT_S = 30.0
 LIFETIME_S = 3.0
 """Of tokens that expire while a client works."""
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    running = SecuredCluster(tmp_path_factory.mktemp("tokens") / "cluster")
-    try:
-        rights = [
-            AclBinding(
-                kind,
-                "*",
-                ResourcePatternType.LITERAL,
-                f"User:{USER}",
-                "*",
-                AclOperation.ALL,
-                AclPermissionType.ALLOW,
-            )
-            for kind in (ResourceType.TOPIC, ResourceType.GROUP)
-        ]
-        for done in running.admin.create_acls(rights).values():
-            done.result(WAIT_S)
-        yield running
-    finally:
-        running.close()
 
 
 def librdkafka(cluster: SecuredCluster, made: list[str], lifetime_s: float = 3600) -> dict[str, Any]:
