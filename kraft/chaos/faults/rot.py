@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kraft.chaos.cluster import JOURNAL
 from kraft.chaos.faults.context import FaultContext
-from kraft.chaos.faults.kind import draw_duration_s, fault
+from kraft.chaos.faults.kind import fault
 from kraft.chaos.world.paths import is_below
 
 START_AFTER_S = 0.2
@@ -37,7 +37,7 @@ def bit_rot(context: FaultContext, rng: random.Random) -> None:
     The node runs, and goes on running if there is anything that it has neither read nor written; or it is
     killed, or stops, and the bit flips while it is down.
     """
-    node_id, way, down_s = context.node(rng), rng.choice(WAYS), draw_duration_s(rng, 0.2, 2.5, long_max_s=7.0)
+    node_id, way, down_s = context.node(rng), rng.choice(WAYS), context.draw_duration_s(rng, 0.2, 2.5, long_max_s=7.0)
     suffixes = (DATA_SUFFIX,) if rng.random() < DATA_ODDS else SIDE_SUFFIXES
     if node_id is None or node_id not in context.cluster.broker_ids:
         return
@@ -95,7 +95,7 @@ def _of_replicas(context: FaultContext, node_id: int, suffixes: tuple[str, ...])
 def bit_rot_voter(context: FaultContext, rng: random.Random) -> None:
     """A voter that starts meanwhile may refuse to, and one that runs may halt. After a while the byte is
     restored, if it was not written over. Not while `DamageGuard` spares the node."""
-    node_id, duration_s = context.node(rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
+    node_id, duration_s = context.node(rng), context.draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
     if node_id is None or not context.guard.allows_voter(node_id):
         return
     if _rot_until_restored(context, rng, "bit-rot-voter", node_id, _is_of_voter, duration_s):
@@ -105,7 +105,7 @@ def bit_rot_voter(context: FaultContext, rng: random.Random) -> None:
 @fault("bit-rot-broker", "a bit flips in what a broker remembers of the metadata that it has followed")
 def bit_rot_broker(context: FaultContext, rng: random.Random) -> None:
     """A broker that starts meanwhile may refuse to, rather than take another quorum's metadata for its own."""
-    node_id, duration_s = context.node(rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
+    node_id, duration_s = context.node(rng), context.draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
     if node_id is not None and not context.guard.holds_back(rng, context.topics):
         _rot_until_restored(
             context,

@@ -12,6 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
+from kraft.chaos.cluster import DATA
 from kraft.chaos.quorum.controller import CLUSTER_ID
 from kraft.chaos.quorum.judge import Violation
 from kraft.chaos.quorum.settings import Settings
@@ -26,7 +27,6 @@ from quorum.raft.driver import RaftDriver
 from quorum.raft.state_machine import StateMachine
 from quorum.raft.storage import RaftStorageError, open_partition_log
 
-DATA = "/data"
 EPOCH_S = 100.0
 """Where the drivers' clocks begin."""
 WRONG_FOLDERS = ("unformatted", "of another node", "of another cluster", "formatted anew")
@@ -49,6 +49,7 @@ def open_driver(
     machine: StateMachine,
     halt: Callable[[str], None],
     rng: Random,
+    wall_ms: Callable[[], int],
 ) -> RaftDriver:
     """The voter's driver on a disk. Raises RaftStorageError if it refuses; OSError."""
     scheduler, settings = place.scheduler, place.settings
@@ -68,7 +69,7 @@ def open_driver(
         ),
         disk=disk,
         clock=lambda: EPOCH_S + scheduler.now,
-        wall_ms=lambda: int(scheduler.now * 1000),
+        wall_ms=wall_ms,
         rng=rng,
         halt=halt,
         state_machine=machine,
@@ -101,7 +102,7 @@ def check_refuses_wrong_folder(
     }
     contents[kind]()
     try:
-        open_driver(place, node_id, directory_id, disk, machine, lambda reason: None, rng)
+        open_driver(place, node_id, directory_id, disk, machine, lambda reason: None, rng, lambda: 0)
     except RaftStorageError:
         return
     finally:
