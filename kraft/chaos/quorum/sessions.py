@@ -118,10 +118,8 @@ class Sessions:
             for b in voters
             if a != b
         }
-
-    @property
-    def pairs(self) -> list[Pair]:
-        return list(combinations(sorted(self.voters), 2))
+        self.pairs: list[Pair] = list(combinations(sorted(voters), 2))
+        self._both_ways = [((a, b), self._links[a, b], self._links[b, a]) for a, b in self.pairs]
 
     def peers_of(self, node_id: int) -> list[int]:
         """With whom the voter has a session, as far as the network knows."""
@@ -173,13 +171,13 @@ class Sessions:
 
     def tend(self) -> None:
         """One tick: voters connect, and give up sessions over links that are blocked."""
-        for a, b in self.pairs:
-            is_blocked = self._links[a, b].blocked or self._links[b, a].blocked
-            if (a, b) in self._up:
-                if is_blocked and self._rng.random() < GIVE_UP_ODDS:
-                    self.disconnect(a, b, self.draw_late_notice_s)
-            elif not is_blocked and self._rng.random() < self.connect_odds:
-                self.connect(a, b)
+        for pair, there, back in self._both_ways:
+            is_free = there.blocked_since_s is None and back.blocked_since_s is None
+            if pair in self._up:
+                if not is_free and self._rng.random() < GIVE_UP_ODDS:
+                    self.disconnect(*pair, self.draw_late_notice_s)
+            elif is_free and self._rng.random() < self.connect_odds:
+                self.connect(*pair)
 
     # -- messages
 

@@ -32,27 +32,27 @@ FaultRates = Mapping[str, float]
 """By name: how often the fault strikes, in strikes per virtual second of the whole quorum."""
 
 FAULTS: Final[FaultRates] = {
-    "kill": 0.3,
+    "kill": 0.2,
     "kill-controller": 0.15,
     "kill-mid-operation": 0.6,
-    "kill-at-start": 0.2,
+    "kill-at-start": 0.15,
     "kill-new-leader": 0.1,
     "power-loss": 0.6,
     "power-loss-mid-operation": 0.6,
-    "power-loss-all": 0.05,
+    "power-loss-all": 0.03,
     "pause": 0.15,
     "pause-controller": 0.1,
     "restart": 0.1,
     "partition": 0.1,
     "partition-one-way": 0.1,
     "isolate-controller": 0.15,
-    "reset": 0.9,
-    "drop": 0.4,
+    "reset": 1.5,
+    "drop": 0.3,
     "clogged-link": 0.3,
     "high-latency": 0.1,
     "slow-disk": 0.2,
     "disk-full": 0.05,
-    "fsync-error": 0.15,
+    "fsync-error": 0.08,
     "bit-rot-voter": 0.3,
     "wipe": 0.15,
     "clock-jump": 0.1,
@@ -103,13 +103,13 @@ class Settings:
     queue_s: tuple[float, float] = (0.000_05, 0.002)
     """How long an event or an effect takes between a lane and its controller."""
     clients: int = 3
-    latency: Latency = Latency(0.001, 0.08)
+    latency: Latency = Latency(0.001, 0.03)
     """Of each message."""
     propose: float = 0.3
     """Bare bytes: odds of a burst of proposals per 10 ms."""
     messages: MessageOdds = SOUND
     faults: FaultRates = field(default_factory=dict)
-    pace: Pace = Pace(down=0.6, lasts=0.5)
+    pace: Pace = Pace(down=0.4, lasts=0.35)
     """Voters are faster to notice and to start than whole nodes, and so are their faults to end."""
     timing: RaftTiming = field(default_factory=lambda: FAST_TIMING)
 
@@ -162,8 +162,8 @@ def drawn(seed: int, voters: int | None = None, virtual_s: float = VIRTUAL_S) ->
         max_pending_proposals=rng.choice((2, 4, 10_000)),
         queue_s=rng.choice(((0.000_05, 0.002), (0.001, 0.05))),
         clients=rng.choice((1, 3, 8)),
-        pace=Pace(down=rng.choice((0.1, 0.6)), lasts=0.5),
-        latency=rng.choice((Latency(0.001, 0.005), Latency(0.001, 0.08))),
+        pace=Pace(down=rng.choice((0.06, 0.4)), lasts=0.35),
+        latency=rng.choice((Latency(0.001, 0.005), Latency(0.001, 0.03))),
         propose=rng.choice((0.1, 0.3, 0.6)),
         messages=_swarm_of_messages(rng),
         faults={name: rate * rng.choice((0.0, 1.0, 2.0)) for name, rate in FAULTS.items()},

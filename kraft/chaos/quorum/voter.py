@@ -60,6 +60,7 @@ class Voter:
         self._driver: RaftDriver | None = None
         self.controller: Controller | None = None
         self._process: Process | None = None
+        self._schedule = world.scheduler.schedule
         self._leads = False
         self.applied = 1
         self.steps = 0
@@ -195,9 +196,9 @@ class Voter:
 
     def post(self, event: RaftEvent) -> None:
         """Puts an event into the lane's inbox; without effect on a voter that is down."""
-        if self.is_up:
+        if self._driver is not None and self._process is self.host.process:
             self._inbox.append(event)
-            if not self._busy:
+            if not self._busy and self._due_s > self.world.scheduler.now:
                 self._wake_in(0.0)
 
     def _at(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
@@ -206,8 +207,7 @@ class Voter:
 
     def _at_instant(self, when_s: float, call: Callable[..., None], *arguments: Any) -> None:
         """As `_at`; what is due at the same instant keeps its order, which rounded delays would not."""
-        timer = LaneTimer(when_s, self._lane, call, arguments, self._context)
-        self.world.scheduler.schedule(when_s, timer)
+        self._schedule(when_s, LaneTimer(when_s, self._lane, call, arguments, self._context))
 
     def _wake_in(self, delay_s: float) -> None:
         self._due_s = self.world.scheduler.now + delay_s
@@ -256,7 +256,7 @@ class Voter:
         too_much = self._machine.take_too_much(world.settings.apply_bytes)
         if too_much:
             raise Violation("short-steps", f"voter {self.node_id}: {too_much}")
-        whole_step = self.is_up
+        whole_step = self.is_up and not self._halted
         if world.judge.looked_at(self.node_id, driver._journal, whole_step=whole_step):
             world.happened(counters.CONFLICT, f"voter {self.node_id}")
         if driver._transport.dropped_messages > refused:
