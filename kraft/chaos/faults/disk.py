@@ -122,7 +122,7 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
             struck = context.happened("fsync-error", f"node {target}, at {path}")
             judge = must_have_halted if must_halt else _must_have_given_up
             context.simulation.call_later(
-                HALT_WITHIN_S, judge, context, target, host.process, directory, path
+                HALT_WITHIN_S * context.pace.lasts, judge, context, target, host.process, directory, path
             )
         context.cluster.excuse(target, may_halt=may_halt or not context.cluster.has_started(target))
         return errno.EIO
@@ -149,9 +149,9 @@ def must_have_halted(
         return
     if host.paused:
         again = (context, node_id, process, directory, path)
-        context.simulation.call_later(HALT_WITHIN_S, must_have_halted, *again)
+        context.simulation.call_later(HALT_WITHIN_S * context.pace.lasts, must_have_halted, *again)
         return
-    text = f"{process.incarnation.name} goes on {HALT_WITHIN_S:g} s after an fsync of {path} failed"
+    text = f"{process.incarnation.name} goes on {HALT_WITHIN_S * context.pace.lasts:g} s after an fsync of {path} failed"
     context.verdicts.violated("not-halted", text)
 
 

@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 TICK_S = 0.01
 LATE_NOTICE_S = (0.05, 0.6)
 """After a power loss, until the peer knows."""
-CONNECT_ODDS, GIVE_UP_ODDS = 0.05, 0.03
+CONNECT_ODDS, GIVE_UP_ODDS = 0.1, 0.03
 """Per tick: that two voters connect, that a session over a blocked link ends."""
 
 

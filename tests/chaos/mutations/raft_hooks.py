@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kraft.chaos.quorum.settings import NONE, Settings
+from kraft.chaos.faults.context import Pace
+from kraft.chaos.quorum.settings import SOUND, Settings
+from kraft.chaos.world.network import Latency
 from quorum.controller.proposal import Proposal
 from quorum.errors import MalformedProposalError
 from quorum.raft import metadata_state_machine
@@ -26,11 +28,10 @@ LATE_WORDS_OF_OLD_DISKS = RaftStage(
         workload="topics",
         append_bytes=12_000,
         clients=8,
-        down_max_s=0.05,
-        delays_s=(0.005, 0.05, 0.4),
-        faults=replace(
-            NONE, wipe=0.006, isolate=0.004, kill=0.004, reset=0.01, clog=0.02, late=1.0, reconnect=0.5
-        ),
+        pace=Pace(0.02, 0.35),
+        latency=Latency(0.005, 0.2),
+        messages=replace(SOUND, late=1.0),
+        faults={"wipe": 1.8, "isolate-controller": 1.2, "kill": 1.2, "reset": 3.0, "clogged-link": 6.0},
     ),
 )
 
