@@ -24,7 +24,7 @@ from kraft.chaos.quorum.strangers import insult
 from kraft.chaos.quorum.witness import Judged, Witness
 from kraft.chaos.world.host import Host, Process
 from kraft.chaos.world.scheduler import AnyHandle, LaneTimer
-from partitions.log.errors import DirectoryFailed
+from partitions.log.errors import LogStorageError
 from partitions.log.node_logs.meta_properties import META_PROPERTIES, read_meta_properties
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.raft.config import DIRECTORY_ID_BYTES
@@ -180,7 +180,7 @@ class Voter:
         try:
             if driver is not None:
                 driver.close()
-        except (OSError, DirectoryFailed):
+        except (OSError, LogStorageError):
             if process is self.host.process and not (process and self.world.may_end(process)):
                 raise
         if self.host.alive:
