@@ -284,7 +284,7 @@ class RaftJudge:
 
     def _check_refused(self, command: bytes) -> None:
         refused, committed = self._refused[command], self._commands[command]
-        if refused and committed > self._proposed[command] - refused:
+        if refused and committed and committed > self._proposed[command] - refused:
             raise Violation(
                 "refused-stays-away",
                 f"{_shown(command)} was proposed {self._proposed[command]} times, reported as not committed"
