@@ -15,6 +15,7 @@ from collections.abc import Callable
 from kraft.chaos.cluster import JOURNAL
 from kraft.chaos.faults.context import FaultContext
 from kraft.chaos.faults.kind import fault
+from kraft.chaos.faults.process import lose_power
 from kraft.chaos.world.paths import is_below
 
 START_AFTER_S = 0.2
@@ -100,6 +101,28 @@ def bit_rot_voter(context: FaultContext, rng: random.Random) -> None:
         return
     if _rot_until_restored(context, rng, "bit-rot-voter", node_id, _is_of_voter, duration_s):
         context.damaged(node_id, "voter rot")
+
+
+@fault(
+    "bit-rot-voter-at-start",
+    "a machine loses its power, and comes back with a flipped bit in a voter's journal, snapshot or vote",
+    by_default=False,
+    disturbs=True,
+)
+def bit_rot_voter_at_start(context: FaultContext, rng: random.Random) -> None:
+    """As `bit-rot-voter`, but the voter meets the bit for sure; half of the time in what it wrote last, which it may
+    take for torn."""
+    node_id, duration_s = context.node(rng), context.draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
+    is_newest = rng.random() < 0.5
+    if node_id is None or not context.guard.allows_voter(node_id):
+        return
+    lose_power(context, node_id)
+    paths = [path for path in context.host(node_id).storage.files() if _is_of_voter(path)]
+    newest = max((path for path in paths if path.endswith(DATA_SUFFIX)), default="")
+    may_rot = (lambda path: path == newest) if is_newest else _is_of_voter
+    if _rot_until_restored(context, rng, "bit-rot-voter-at-start", node_id, may_rot, duration_s):
+        context.damaged(node_id, "voter rot")
+    context.keep_down(node_id, START_AFTER_S)
 
 
 @fault("bit-rot-broker", "a bit flips in what a broker remembers of the metadata that it has followed")

@@ -14,7 +14,6 @@ OVERTAKEN: Final = "messages: overtaken by later ones"
 STALE: Final = "messages: of an older session delivered"
 
 RECOVERY_CUT_SHORT: Final = "raft: died while starting"
-ROT: Final = "raft: rotten disk replaced"
 CANDIDACY: Final = "raft: candidacy"
 ELECTED: Final = "raft: leader elected"
 SPLIT_TERM: Final = "raft: term without a leader"

@@ -134,7 +134,6 @@ class Quorum:
         node_id = voter.node_id
         if not self.guard.has_rotted(node_id):
             return False
-        self.happened(counters.ROT, f"voter {node_id}")
         voter.host.wipe()
         self._damaged(node_id, "wipe")
         self.faults.keep_down(node_id, REPLACED_WITHIN_S)

@@ -54,6 +54,7 @@ FAULTS: Final[FaultRates] = {
     "disk-full": 0.05,
     "fsync-error": 0.08,
     "bit-rot-voter": 0.3,
+    "bit-rot-voter-at-start": 1.2,
     "wipe": 0.15,
     "clock-jump": 0.1,
     "clock-skew": 0.1,
@@ -64,7 +65,8 @@ FAULTS: Final[FaultRates] = {
 """As usual. Those that cut bytes (`slow-link`, `partial-writes`) have nothing to cut in messages."""
 MILD: Final[FaultRates] = {
     **{name: rate * 0.2 for name, rate in FAULTS.items()},
-    **dict.fromkeys(("fsync-error", "wipe", "bit-rot-voter", "kill-new-leader", "power-loss-all"), 0.0),
+    **dict.fromkeys(("fsync-error", "wipe", "kill-new-leader", "power-loss-all"), 0.0),
+    **dict.fromkeys(("bit-rot-voter", "bit-rot-voter-at-start"), 0.0),
 }
 """Few enough that the log grows long and leaders last."""
 

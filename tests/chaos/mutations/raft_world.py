@@ -58,7 +58,7 @@ ROTTEN_DISKS = RaftStage(
         append_bytes=12_000,
         clients=8,
         pace=Pace(0.04, 0.35),
-        faults={"bit-rot-voter": 3.0, "kill": 1.0},
+        faults={"bit-rot-voter-at-start": 3.0},
     ),
 )
 FAILING_FSYNCS = RaftStage(
