@@ -57,7 +57,7 @@ class _Story:
         rng.shuffle(others)
         late, friend, *rest = others
         self._alone(old.node_id, late)
-        late_s = rng.uniform(1.0, 3.0)
+        late_s = rng.uniform(0.8, 1.3)
         self._slow_down(late, old.node_id, late_s)
         for number in range(8):
             quorum.propose(old, b"lost %d" % number)
@@ -68,6 +68,7 @@ class _Story:
             self._join(old.node_id, node_id)
         quorum.run_until(quorum.now_s + 0.3)
         between.host.kill()
+        quorum.faults.keep_down(between.node_id, rng.uniform(0.0, 1.5))
         again = self._elected([old.node_id, friend, *rest])
         if again is not old or between.node_id == friend:
             raise _Missed
