@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import NamedTuple
 
 from kraft.chaos.scenario import NodeSpec
@@ -65,6 +66,18 @@ INTERNAL_REPLICAS_MAX = 3
 """Replicas of internal topics where there are so many brokers."""
 METADATA_LAG_MAX = 8
 """Entries that a node may lack and still be whole: while topics come and go, some are always on their way."""
+
+
+def format_if_empty(disk: Disk, directory: str, node_id: int, rng: Random) -> None:
+    """Gives an empty disk a new identity. Raises OSError."""
+    left = set(disk.list_dir(directory)) if disk.exists(directory) else set()
+    if left - {f"{META_PROPERTIES}.tmp"}:
+        return
+    disk.make_dirs(directory)
+    for folder in ("/", "/var", "/var/lib"):
+        disk.sync_dir(folder)
+    directory_id = base64.urlsafe_b64encode(rng.randbytes(DIRECTORY_ID_BYTES)).rstrip(b"=").decode()
+    write_meta_properties(disk, directory, MetaProperties(CLUSTER_ID, node_id, directory_id))
 
 
 class HaltedNode(NamedTuple):
@@ -159,7 +172,8 @@ class SimulatedCluster:
         name = process.incarnation.name
         environment = simulated_environment(process)
         try:
-            self._format(environment.disk, node_id)
+            for directory in self.log_dirs_of(node_id):
+                format_if_empty(environment.disk, directory, node_id, self._directory_ids[node_id])
             await self._serve(node_id, environment, stopping)
         except STARTUP_ERRORS as error:
             self.failed_starts.append((node_id, f"{type(error).__name__}: {error}"))
@@ -178,19 +192,6 @@ class SimulatedCluster:
             start.cancel()
             await asyncio.gather(start, return_exceptions=True)
         await node.stop()
-
-    def _format(self, disk: Disk, node_id: int) -> None:
-        """Gives an empty disk a new identity. Raises OSError."""
-        for directory in self.log_dirs_of(node_id):
-            left = set(disk.list_dir(directory)) if disk.exists(directory) else set()
-            if left - {f"{META_PROPERTIES}.tmp"}:
-                continue
-            disk.make_dirs(directory)
-            for folder in ("/", "/var", "/var/lib"):
-                disk.sync_dir(folder)
-            drawn = self._directory_ids[node_id].randbytes(DIRECTORY_ID_BYTES)
-            directory_id = base64.urlsafe_b64encode(drawn).rstrip(b"=").decode()
-            write_meta_properties(disk, directory, MetaProperties(CLUSTER_ID, node_id, directory_id))
 
     def stop_node(self, node_id: int) -> None:
         """Asks a running node for a controlled shutdown, as SIGTERM does; its process ends by itself."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kraft.chaos.faults.damage import Cluster, DamageGuard, Guard
+from kraft.chaos.faults.damage import Cluster, DamageGuard
 from kraft.chaos.outcome import FAULT_PREFIX
 from kraft.chaos.scenario import TopicSpec
 from kraft.chaos.verdict import Verdicts
@@ -65,7 +65,7 @@ class FaultContext:
         on_damage: OnDamage,
         *,
         coordinated_by: str = "",
-        guard: Guard | None = None,
+        guard: DamageGuard | None = None,
         pace: Pace = Pace(),
     ) -> None:
         """`topics` are those whose leaders are aimed at, and those of the internal topic `coordinated_by`, if any.

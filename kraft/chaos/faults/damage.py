@@ -85,32 +85,6 @@ class Cluster(Protocol):
     def is_damaged(self, node_id: int, topic: str, partition: int) -> bool: ...
 
 
-class Guard(Protocol):
-    """Who says when data may be destroyed, by the promises of its kind of cluster."""
-
-    def allows(self, node_id: int) -> bool:
-        """Whether the node may lose what it has not synced."""
-
-    def allows_any(self) -> bool:
-        """Whether all nodes may."""
-
-    def allows_wipe(self, node_id: int, topics: Sequence[str]) -> bool: ...
-
-    def allows_voter(self, node_id: int) -> bool:
-        """Whether the node may lose what it has as a voter."""
-
-    def allows_rot(self, node_id: int, topic: str, partition: int) -> bool: ...
-
-    def holds_back(self, rng: random.Random, topics: Sequence[str]) -> bool:
-        """Whether a fault that takes a node down or cuts it off shall not strike now."""
-
-    def ails(self, node_id: int) -> Callable[[], None]:
-        """The data of the node is in doubt, until the returned function is called."""
-
-    def damaged(self) -> None:
-        """A node was damaged now."""
-
-
 class DamageGuard:
     """Says whether a node may be damaged now."""
 

@@ -23,9 +23,10 @@ READS = frozenset({"open", "read", "exists", "list"})
 """Operations that change nothing; a process that ends before one of them just ends."""
 
 
-def _take_down(
+def take_down(
     context: FaultContext, name: str, node_id: int, down_s: float, end_node: Callable[[int], None]
 ) -> None:
+    """Ends the node's process now, and starts it in so long."""
     struck = context.happened(name, f"node {node_id}, for {down_s:.3f} s")
     end_node(node_id)
     context.keep_down(node_id, down_s, struck)
@@ -36,7 +37,7 @@ def _take_down(
 
 def _kill(context: FaultContext, rng: random.Random, name: str, node_id: int | None) -> None:
     if node_id is not None:
-        _take_down(context, name, node_id, context.draw_down_s(rng), context.kill)
+        take_down(context, name, node_id, context.draw_down_s(rng), context.kill)
 
 
 @fault("kill", "kill -9 of a node: its memory is gone, its disk is not", disturbs=True)
@@ -87,7 +88,7 @@ def kill_at_start(context: FaultContext, rng: random.Random) -> None:
     """One of its first operations; if it does not do that many, it lives."""
     node_id, down_s = context.node(rng), context.draw_down_s(rng)
     if node_id is not None:
-        _take_down(context, "kill-at-start", node_id, down_s, context.kill)
+        take_down(context, "kill-at-start", node_id, down_s, context.kill)
         _arm(context, rng, "kill-at-start", node_id, lambda node_id: True, context.kill, down_s)
 
 
@@ -204,7 +205,7 @@ def power_loss(context: FaultContext, rng: random.Random) -> None:
     """Not while `DamageGuard` spares the node."""
     node_id, down_s = context.node(rng), context.draw_down_s(rng)
     if node_id is not None and context.guard.allows(node_id):
-        _take_down(context, "power-loss", node_id, down_s, partial(lose_power, context))
+        take_down(context, "power-loss", node_id, down_s, partial(lose_power, context))
 
 
 @fault("power-loss-mid-operation", "a machine loses its power in the middle of a disk operation")

@@ -12,41 +12,41 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from kraft.chaos.faults import FAULTS, FaultContext, FaultKind
+from kraft.chaos.faults.damage import Cluster, DamageGuard
 from kraft.chaos.faults.kind import fault
+from kraft.chaos.faults.process import take_down
 from kraft.chaos.quorum.settings import Settings
 from kraft.chaos.quorum.voter import Voter
+from kraft.chaos.world.host import Process
 from quorum.raft.events import TransferLeadership
 
 NEW_LEADER_LIVES_S = (0.002, 0.1)
 
 
-class Voters(Protocol):
+class Voters(Cluster, Protocol):
     """The quorum, as these faults and their guard see it."""
 
     settings: Settings
     voters: dict[int, Voter]
-    doomed_leaders: int
-    """How many of the next leaders are killed soon after their election."""
+    on_next_leader: list[Callable[[int], None]]
+    """Called, once, with whoever is elected next."""
 
     def is_recorded(self, voter: Voter, *, besides: Voter) -> bool:
         """Whether somebody else than `besides` knows that the voter's disk is recorded."""
 
 
-class QuorumGuard:
-    """Spares whoever holds what is nowhere else."""
+class QuorumGuard(DamageGuard):
+    """Spares whoever holds what is nowhere else, and nobody else."""
 
-    def __init__(self, quorum: Voters) -> None:
+    def __init__(self, quorum: Voters, rng: random.Random) -> None:
+        super().__init__(quorum, rng)
         self._quorum = quorum
         self._without_disk = 0
         """The last voter whose disk was, or is about to be, replaced by an empty one, or has rotted."""
         self._rotten_end: int | None = None
         """What every voter had applied when it rotted, if it did."""
-        self._ailing = 0
 
     def allows(self, node_id: int) -> bool:
-        return True
-
-    def allows_any(self) -> bool:
         return True
 
     def allows_wipe(self, node_id: int, topics: Sequence[str]) -> bool:
@@ -68,23 +68,8 @@ class QuorumGuard:
         newest = max(voter.log_end for voter in voters)
         return all(one.is_up and one.applied == newest for one in voters) and self.allows_wipe(node_id, ())
 
-    def allows_rot(self, node_id: int, topic: str, partition: int) -> bool:
-        return False
-
-    def holds_back(self, rng: random.Random, topics: Sequence[str]) -> bool:
-        return False
-
-    def ails(self, node_id: int) -> Callable[[], None]:
-        """While a disk has a rotten bit, or has failed an fsync, the others are spared."""
-        self._ailing += 1
-
-        def heal() -> None:
-            self._ailing -= 1
-
-        return heal
-
     def damaged(self) -> None:
-        """See `replaced` and `rotted`."""
+        """Nobody is spared because of it, but as `replaced` and `rotted` tell."""
 
     def replaced(self, node_id: int) -> None:
         """The voter has an empty disk now."""
@@ -104,38 +89,28 @@ def _of(context: FaultContext) -> Voters:
     return cast(Voters, context.cluster)
 
 
-def _leader(context: FaultContext) -> Voter | None:
-    leader = context.cluster.active_controller()
-    return None if leader is None else _of(context).voters[leader]
-
-
 @fault("hand-over", "the leader is asked to hand over its office")
 def hand_over(context: FaultContext, rng: random.Random) -> None:
     """Nothing happens while there is none."""
-    leader = _leader(context)
+    leader = context.cluster.active_controller()
     if leader is not None:
-        context.happened("hand-over", f"node {leader.node_id}")
-        leader.post(TransferLeadership())
+        context.happened("hand-over", f"node {leader}")
+        _of(context).voters[leader].post(TransferLeadership())
 
 
 @fault("kill-new-leader", "the next leader is killed before it has done much")
 def kill_new_leader(context: FaultContext, rng: random.Random) -> None:
-    """Whoever that is; `strike_new_leader` strikes."""
-    _of(context).doomed_leaders += 1
+    """Whoever that is."""
 
-
-def strike_new_leader(context: FaultContext, rng: random.Random, node_id: int) -> None:
-    """A voter was elected just now."""
-    process = context.host(node_id).process
-
-    def kill() -> None:
+    def kill(node_id: int, process: Process | None) -> None:
         if not context.is_over and process is not None and context.host(node_id).process is process:
-            down_s = context.draw_down_s(rng)
-            struck = context.happened("kill-new-leader", f"node {node_id}, for {down_s:.3f} s")
-            context.kill(node_id)
-            context.keep_down(node_id, down_s, struck)
+            take_down(context, "kill-new-leader", node_id, context.draw_down_s(rng), context.kill)
 
-    context.simulation.call_later(rng.uniform(*NEW_LEADER_LIVES_S), kill)
+    def led(node_id: int) -> None:
+        lives_s = rng.uniform(*NEW_LEADER_LIVES_S)
+        context.simulation.call_later(lives_s, kill, node_id, context.host(node_id).process)
+
+    _of(context).on_next_leader.append(led)
 
 
 @fault("stranger", "a peer says what the Raft library would obey, and what is not on the list")

@@ -12,8 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from kraft.chaos.cluster import DATA
-from kraft.chaos.quorum.controller import CLUSTER_ID
+from kraft.chaos.cluster import CLUSTER_ID, DATA
 from kraft.chaos.quorum.judge import Violation
 from kraft.chaos.quorum.settings import Settings
 from kraft.chaos.world.disk import SimulatedDisk

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
+from kraft.chaos.cluster import CLUSTER_ID
 from kraft.chaos.quorum import counters
-from kraft.chaos.quorum.controller import CLUSTER_ID, OnAnswer
+from kraft.chaos.quorum.controller import OnAnswer
 from kraft.chaos.quorum.judge import Violation
 from kraft.chaos.quorum.metadata_judge import CONFIG, MetadataJudge, Wish
 from kraft.chaos.world.scheduler import Scheduler

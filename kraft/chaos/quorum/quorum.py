@@ -17,7 +17,7 @@ from kraft.chaos.cluster import DATA
 from kraft.chaos.faults import FaultContext, strike
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.controller import OnAnswer
-from kraft.chaos.quorum.faults import KINDS, QuorumGuard, strike_new_leader
+from kraft.chaos.quorum.faults import KINDS, QuorumGuard
 from kraft.chaos.quorum.judge import RaftJudge, Violation
 from kraft.chaos.quorum.metadata_judge import MetadataJudge
 from kraft.chaos.quorum.operators import BROKERS, Broker, Operator
@@ -81,13 +81,12 @@ class Quorum:
         )
         for node_id, host in self.hosts.items():
             host.kernel = VoterKernel(network, host.address, node_id, self.sessions)
-        self.guard = QuorumGuard(self)
+        self.guard = QuorumGuard(self, stream("guard"))
         self.faults = FaultContext(
             self, self.verdicts, (), self._damaged, guard=self.guard, pace=self.settings.pace
         )
-        self.doomed_leaders = 0
+        self.on_next_leader: list[Callable[[int], None]] = []
         self._excused: set[str] = set()
-        self._new_leaders = stream("new leaders")
         self._rng = stream("work")
         self.brokers: list[Broker] = []
         self.operators: list[Operator] = []
@@ -121,9 +120,9 @@ class Quorum:
 
     def led(self, node_id: int) -> None:
         """A voter was elected."""
-        if self.doomed_leaders:
-            self.doomed_leaders -= 1
-            strike_new_leader(self.faults, self._new_leaders, node_id)
+        called, self.on_next_leader = self.on_next_leader, []
+        for call in called:
+            call(node_id)
 
     def may_end(self, process: Process) -> bool:
         """Whether a fault lets the process refuse to start, or halt."""

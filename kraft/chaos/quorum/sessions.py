@@ -77,9 +77,6 @@ class VoterKernel(Kernel):
     def silence_connections(self, far_address: str, draw_give_up_s: Callable[[], float]) -> int:
         return self._sessions.disconnect(self._node_id, self._id_of(far_address), draw_give_up_s)
 
-    def give_up_silent_connections(self, far_address: str) -> None:
-        self._sessions.notice(self._node_id, self._id_of(far_address))
-
     def process_killed(self) -> None:
         for peer in self._sessions.peers_of(self._node_id):
             self._sessions.disconnect(self._node_id, peer)
@@ -110,8 +107,6 @@ class Sessions:
         self._up: dict[Pair, None] = {}
         self._ways: dict[Pair, _Way] = {}
         """Sender and receiver: the newest session, also after its end."""
-        self._unnoticed: dict[Pair, PeerDisconnected] = {}
-        """Who does not know yet that which session is over."""
         self._links = {
             (a, b): network.link(voters[a].host.address, voters[b].host.address)
             for a in voters
@@ -155,16 +150,8 @@ class Sessions:
             if draw_notice_s is None:
                 self.voters[receiver].post(event)
             else:
-                self._unnoticed[receiver, sender] = event
-                self._network.scheduler.call_kernel(draw_notice_s(), self.notice, receiver, sender, event)
+                self._network.scheduler.call_kernel(draw_notice_s(), self.voters[receiver].post, event)
         return 1
-
-    def notice(self, receiver: int, sender: int, event: PeerDisconnected | None = None) -> None:
-        """The voter learns that a session is over, if it does not know: any, or the given one."""
-        waits = self._unnoticed.get((receiver, sender))
-        if waits is not None and event in (None, waits):
-            del self._unnoticed[receiver, sender]
-            self.voters[receiver].post(waits)
 
     def draw_late_notice_s(self) -> float:
         return self._rng.uniform(*LATE_NOTICE_S)

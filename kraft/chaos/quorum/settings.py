@@ -7,7 +7,7 @@ al., "Swarm Testing", 2012). Faults have the names of `kraft.chaos.faults`, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field
 from random import Random
 from typing import Final, Literal
 
@@ -63,12 +63,6 @@ FAULTS: Final[FaultRates] = {
     "wrong-folder": 0.3,
 }
 """As usual. Those that cut bytes (`slow-link`, `partial-writes`) have nothing to cut in messages."""
-MILD: Final[FaultRates] = {
-    **{name: rate * 0.2 for name, rate in FAULTS.items()},
-    **dict.fromkeys(("fsync-error", "wipe", "kill-new-leader", "power-loss-all"), 0.0),
-    **dict.fromkeys(("bit-rot-voter", "bit-rot-voter-at-start"), 0.0),
-}
-"""Few enough that the log grows long and leaders last."""
 
 
 @dataclass(frozen=True)
@@ -167,13 +161,7 @@ def drawn(seed: int, voters: int | None = None, virtual_s: float = VIRTUAL_S) ->
         pace=Pace(down=rng.choice((0.06, 0.4)), lasts=0.35),
         latency=rng.choice((Latency(0.001, 0.005), Latency(0.001, 0.03))),
         propose=rng.choice((0.1, 0.3, 0.6)),
-        messages=_swarm_of_messages(rng),
+        # A third is off, a third as usual, a third more frequent.
+        messages=MessageOdds(*(odds * rng.choice((0.0, 1.0, 2.0)) for odds in astuple(MessageOdds()))),
         faults={name: rate * rng.choice((0.0, 1.0, 2.0)) for name, rate in FAULTS.items()},
     )
-
-
-def _swarm_of_messages(rng: Random) -> MessageOdds:
-    """As of the faults: a third is off, a third as usual, a third more frequent."""
-    usual = MessageOdds()
-    odds = {one.name: getattr(usual, one.name) * rng.choice((0.0, 1.0, 2.0)) for one in fields(usual)}
-    return replace(usual, **odds)

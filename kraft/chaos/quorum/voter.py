@@ -13,10 +13,10 @@ from contextvars import Context
 from random import Random
 from typing import Any, NoReturn, Protocol
 
-from kraft.chaos.cluster import DATA
+from kraft.chaos.cluster import DATA, format_if_empty
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.controller import Controller, OnAnswer
-from kraft.chaos.quorum.folders import Place, check_refuses_wrong_folder, format_folder, open_driver
+from kraft.chaos.quorum.folders import Place, check_refuses_wrong_folder, open_driver
 from kraft.chaos.quorum.judge import Violation
 from kraft.chaos.quorum.machine import INNER, Application, WatchedMachine
 from kraft.chaos.quorum.sessions import Sessions
@@ -25,9 +25,8 @@ from kraft.chaos.quorum.witness import Judged, Witness
 from kraft.chaos.world.host import Host, Process
 from kraft.chaos.world.scheduler import AnyHandle, LaneTimer
 from partitions.log.errors import LogStorageError
-from partitions.log.node_logs.meta_properties import META_PROPERTIES, read_meta_properties
+from partitions.log.node_logs.meta_properties import read_meta_properties
 from quorum.metadata.image import EMPTY, MetadataImage
-from quorum.raft.config import DIRECTORY_ID_BYTES
 from quorum.raft.driver import RaftDriver
 from quorum.raft.events import Propose, RaftEffect, RaftEvent, SendToPeer
 from quorum.raft.storage import RaftStorageError
@@ -120,7 +119,7 @@ class Voter:
         """Opens the folder. A process that refuses ends; one that was struck has ended."""
         world, before = self.world, self._journal_bytes()
         try:
-            self._format_if_empty(process)
+            format_if_empty(process.disk, DATA, self.node_id, self.rng)
             driver = self._open(process)
         except (OSError, RaftStorageError) as error:
             if process is not self.host.process:
@@ -148,20 +147,11 @@ class Voter:
             self._at(CONTROLLER_TICK_S, self._tick_controller)
         self._wake_in(0.0)
 
-    def _format_if_empty(self, process: Process) -> None:
-        """An operator has formatted a new disk, as far as he got. Raises OSError."""
-        disk = process.disk
-        if not disk.exists(DATA) or not set(disk.list_dir(DATA)) - {f"{META_PROPERTIES}.tmp"}:
-            disk.make_dirs(DATA)
-            for folder in ("/", "/var", "/var/lib"):
-                disk.sync_dir(folder)
-            format_folder(disk, self.node_id, self.rng.randbytes(DIRECTORY_ID_BYTES))
+    def _open(self, process: Process) -> RaftDriver:
+        disk, rng = process.disk, process.stream("raft")
         found = read_meta_properties(disk, DATA)
         assert found is not None, "it is there, or was written just now"
         self.directory_id = base64.urlsafe_b64decode(found.directory_id + "==")
-
-    def _open(self, process: Process) -> RaftDriver:
-        disk, rng = process.disk, process.stream("raft")
         place = (self.world, self.node_id, self.directory_id, disk)
         return open_driver(*place, self._machine, self._halt, rng, process.now_ms)
 

@@ -386,14 +386,14 @@ MUTATIONS = (
         "refusal-raises",
         "a proposal that the fence refuses stops whoever applies it",
         ("halted",),
-        QUORUM,
+        FULL_LANES,
         (Patch(metadata_state_machine, "apply_proposal", _raises_on_refusal),),
     ),
     Mutation(
         "any-sequence-applies",
         "a proposal is applied though one before it is missing",
         ("proposals-in-sequence",),
-        QUORUM,
+        FULL_LANES,
         (Patch(metadata_state_machine, "apply_proposal", _any_sequence),),
     ),
     Mutation(
