@@ -15,6 +15,7 @@ from kraft.chaos.world.network import Latency
 from quorum.controller.proposal import Proposal
 from quorum.errors import MalformedProposalError
 from quorum.raft import metadata_state_machine
+from quorum.raft.config import RaftTiming
 from quorum.raft.transfer import SnapshotTransfer
 from quorum.raft.transport import QuorumTransport
 from quorum.steps import Steps
@@ -29,9 +30,21 @@ LATE_WORDS_OF_OLD_DISKS = RaftStage(
         append_bytes=12_000,
         clients=8,
         pace=Pace(0.02, 0.35),
-        latency=Latency(0.005, 0.2),
+        latency=Latency(0.005, 0.4),
+        timing=RaftTiming(election_min_s=1.0, election_max_s=2.0, heartbeat_s=0.05, leader_fallback_s=1.0),
         messages=replace(SOUND, late=1.0),
-        faults={"wipe": 1.8, "isolate-controller": 1.2, "kill": 1.2, "reset": 3.0, "clogged-link": 6.0},
+        faults={"wipe": 6.0},
+    ),
+)
+RETURNING_LEADERS = RaftStage(
+    "quorum of leaders that come back before their lanes have caught up",
+    lambda seed: Settings(
+        workload="topics",
+        append_bytes=12_000,
+        clients=8,
+        queue_s=(0.01, 0.3),
+        latency=Latency(0.001, 0.005),
+        faults={"reset": 12.0, "isolate-controller": 2.0},
     ),
 )
 
@@ -84,16 +97,19 @@ MUTATIONS = (
     Mutation(
         "older-session-heard",
         "what a peer said in an earlier session counts in the present one",
-        ("liveness",),
+        ("liveness", "halted"),
         LATE_WORDS_OF_OLD_DISKS,
         (Patch(QuorumTransport, "receive", _of_any_session),),
-        faces="a leader goes by what a follower said of another log, and never sends what this one lacks",
+        faces=(
+            "a leader goes by what a follower said of another log: it never sends what this one lacks, or tells it that"
+            " it has forgotten"
+        ),
     ),
     Mutation(
         "older-controller-epoch-applies",
         "a proposal is applied though it was decided in an epoch before the entry's term",
         ("proposals-in-sequence",),
-        QUORUM,
+        RETURNING_LEADERS,
         (Patch(metadata_state_machine, "apply_proposal", _of_any_epoch),),
     ),
     Mutation(
