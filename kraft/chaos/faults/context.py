@@ -148,9 +148,7 @@ class FaultContext:
 
     # -- for faults: sizes
 
-    def draw_duration_s(
-        self, rng: random.Random, min_s: float, max_s: float, *, long_max_s: float
-    ) -> float:
+    def draw_duration_s(self, rng: random.Random, min_s: float, max_s: float, *, long_max_s: float) -> float:
         """Mostly between the first two, every seventh time up to `long_max_s`, longer than most timeouts; at the
         run's pace."""
         return _draw_s(rng, min_s, max_s, long_max_s) * self.pace.lasts

@@ -40,7 +40,10 @@ def slow_disk(context: FaultContext, rng: random.Random) -> None:
         timing = DiskTiming(sync_s=(0.02, rng.uniform(0.03, 0.15)))
     else:
         timing = DiskTiming(hiccup_odds=rng.choice((0.02, 0.1)), hiccup_s=(0.2, rng.uniform(0.5, 2.0)))
-    duration_s, storage = context.draw_duration_s(rng, 0.5, 3.0, long_max_s=8.0), context.host(node_id).storage
+    duration_s, storage = (
+        context.draw_duration_s(rng, 0.5, 3.0, long_max_s=8.0),
+        context.host(node_id).storage,
+    )
     struck = context.happened("slow-disk", f"node {node_id}: {timing} for {duration_s:.3f} s")
     storage.slow_down(timing)
     context.until(duration_s, lambda: storage.speed_up(timing), struck)
@@ -151,7 +154,8 @@ def must_have_halted(
         again = (context, node_id, process, directory, path)
         context.simulation.call_later(HALT_WITHIN_S * context.pace.lasts, must_have_halted, *again)
         return
-    text = f"{process.incarnation.name} goes on {HALT_WITHIN_S * context.pace.lasts:g} s after an fsync of {path} failed"
+    within_s = HALT_WITHIN_S * context.pace.lasts
+    text = f"{process.incarnation.name} goes on {within_s:g} s after an fsync of {path} failed"
     context.verdicts.violated("not-halted", text)
 
 

@@ -103,7 +103,11 @@ def partition_one_way(context: FaultContext, rng: random.Random) -> None:
 
 def _isolate(context: FaultContext, rng: random.Random, name: str, node_id: int | None) -> None:
     """Cuts a node off from all others, which its clients need not notice."""
-    way, with_clients, cut_s = rng.choice(("both", "both", "in", "out")), rng.random() < 0.3, _cut_s(context, rng)
+    way, with_clients, cut_s = (
+        rng.choice(("both", "both", "in", "out")),
+        rng.random() < 0.3,
+        _cut_s(context, rng),
+    )
     if node_id is None:
         return
     mine = [context.host(node_id).address]

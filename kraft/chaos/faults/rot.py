@@ -38,7 +38,11 @@ def bit_rot(context: FaultContext, rng: random.Random) -> None:
     The node runs, and goes on running if there is anything that it has neither read nor written; or it is
     killed, or stops, and the bit flips while it is down.
     """
-    node_id, way, down_s = context.node(rng), rng.choice(WAYS), context.draw_duration_s(rng, 0.2, 2.5, long_max_s=7.0)
+    node_id, way, down_s = (
+        context.node(rng),
+        rng.choice(WAYS),
+        context.draw_duration_s(rng, 0.2, 2.5, long_max_s=7.0),
+    )
     suffixes = (DATA_SUFFIX,) if rng.random() < DATA_ODDS else SIDE_SUFFIXES
     if node_id is None or node_id not in context.cluster.broker_ids:
         return

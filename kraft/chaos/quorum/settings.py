@@ -28,6 +28,10 @@ APPEND_BYTES: dict[Workload, tuple[int, ...]] = {
 }
 """Above the largest command of a workload: one that fills a message alone halts the leader."""
 
+LATENCIES: Final = (Latency(0.001, 0.005), Latency(0.001, 0.03))
+PACES: Final = (Pace(down=0.06, lasts=0.35), Pace(down=0.4, lasts=0.35))
+"""Voters are faster to notice and to start than whole nodes, and so are their faults to end."""
+
 FaultRates = Mapping[str, float]
 """By name: how often the fault strikes, in strikes per virtual second of the whole quorum."""
 
@@ -99,14 +103,13 @@ class Settings:
     queue_s: tuple[float, float] = (0.000_05, 0.002)
     """How long an event or an effect takes between a lane and its controller."""
     clients: int = 3
-    latency: Latency = Latency(0.001, 0.03)
+    latency: Latency = LATENCIES[1]
     """Of each message."""
     propose: float = 0.3
     """Bare bytes: odds of a burst of proposals per 10 ms."""
     messages: MessageOdds = SOUND
     faults: FaultRates = field(default_factory=dict)
-    pace: Pace = Pace(down=0.4, lasts=0.35)
-    """Voters are faster to notice and to start than whole nodes, and so are their faults to end."""
+    pace: Pace = PACES[1]
     timing: RaftTiming = field(default_factory=lambda: FAST_TIMING)
 
 
@@ -158,8 +161,8 @@ def drawn(seed: int, voters: int | None = None, virtual_s: float = VIRTUAL_S) ->
         max_pending_proposals=rng.choice((2, 4, 10_000)),
         queue_s=rng.choice(((0.000_05, 0.002), (0.001, 0.05))),
         clients=rng.choice((1, 3, 8)),
-        pace=Pace(down=rng.choice((0.06, 0.4)), lasts=0.35),
-        latency=rng.choice((Latency(0.001, 0.005), Latency(0.001, 0.03))),
+        pace=rng.choice(PACES),
+        latency=rng.choice(LATENCIES),
         propose=rng.choice((0.1, 0.3, 0.6)),
         # A third is off, a third as usual, a third more frequent.
         messages=MessageOdds(*(odds * rng.choice((0.0, 1.0, 2.0)) for odds in astuple(MessageOdds()))),

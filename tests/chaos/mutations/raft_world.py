@@ -30,9 +30,7 @@ from tests.chaos.mutations.stages import RaftStage
 
 TWICE = PlayedTwice(
     "quorum, played twice",
-    lambda seed: Settings(
-        virtual_s=4.0, voters=3 + 2 * (seed % 2), messages=MessageOdds(), faults=FAULTS
-    ),
+    lambda seed: Settings(virtual_s=4.0, voters=3 + 2 * (seed % 2), messages=MessageOdds(), faults=FAULTS),
 )
 LARGE_ENTRIES = RaftStage(
     "quorum of voters that are sent much at once",
