@@ -41,6 +41,9 @@ class Pace(NamedTuple):
     """Of all other times."""
 
 
+FULL_PACE = Pace()
+
+
 @dataclass(eq=False)
 class Struck:
     """One fault that has really happened."""
@@ -66,7 +69,7 @@ class FaultContext:
         *,
         coordinated_by: str = "",
         guard: DamageGuard | None = None,
-        pace: Pace = Pace(),
+        pace: Pace = FULL_PACE,
     ) -> None:
         """`topics` are those whose leaders are aimed at, and those of the internal topic `coordinated_by`, if any.
         `guard`: a `DamageGuard` if not given."""
