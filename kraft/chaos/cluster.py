@@ -8,11 +8,10 @@ wiped one) is formatted as an operator would format it, with new directory ids.
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Mapping, Sequence
-from random import Random
 from typing import NamedTuple
 
+from kraft.chaos.node_folders import DATA, format_if_empty
 from kraft.chaos.scenario import NodeSpec
 from kraft.chaos.world.environment import simulated_environment
 from kraft.chaos.world.host import Host, Process
@@ -21,19 +20,10 @@ from kraft.chaos.world.simulation import Simulation
 from kraft.config import BROKER_ROLE, CONTROLLER_ROLE, load_config
 from kraft.environment import Environment
 from kraft.node import STARTUP_ERRORS, Node
-from partitions.disk import Disk
-from partitions.log.node_logs.meta_properties import META_PROPERTIES, MetaProperties, write_meta_properties
 from quorum.controller.topic_names import is_internal
 from quorum.metadata.image import MetadataImage, PartitionImage
 
-DATA = "/var/lib/kraft"
-"""The first data directory, with the quorum's files."""
-JOURNAL = f"{DATA}/__cluster_metadata-0"
-VOTER_FILES = (f"{DATA}/meta.properties", f"{DATA}/voted.marker")
-"""The files that identify a voter, besides those in its journal's folder."""
 CLIENT_PORT, CONTROLLER_PORT, HTTP_PORT = 9092, 9093, 8080
-CLUSTER_ID = "kraftChaosClusterIdAAA"
-DIRECTORY_ID_BYTES = 16
 PROPERTIES: Mapping[str, str] = {
     "controller.listener.names": "CONTROLLER",
     "controller.listener.secret": "of the simulation",
@@ -66,18 +56,6 @@ INTERNAL_REPLICAS_MAX = 3
 """Replicas of internal topics where there are so many brokers."""
 METADATA_LAG_MAX = 8
 """Entries that a node may lack and still be whole: while topics come and go, some are always on their way."""
-
-
-def format_if_empty(disk: Disk, directory: str, node_id: int, rng: Random) -> None:
-    """Gives an empty disk a new identity. Raises OSError."""
-    left = set(disk.list_dir(directory)) if disk.exists(directory) else set()
-    if left - {f"{META_PROPERTIES}.tmp"}:
-        return
-    disk.make_dirs(directory)
-    for folder in ("/", "/var", "/var/lib"):
-        disk.sync_dir(folder)
-    directory_id = base64.urlsafe_b64encode(rng.randbytes(DIRECTORY_ID_BYTES)).rstrip(b"=").decode()
-    write_meta_properties(disk, directory, MetaProperties(CLUSTER_ID, node_id, directory_id))
 
 
 class HaltedNode(NamedTuple):

@@ -13,9 +13,9 @@ import errno
 import random
 from collections.abc import Callable
 
-from kraft.chaos.cluster import DATA, JOURNAL
 from kraft.chaos.faults.context import FaultContext, Struck
 from kraft.chaos.faults.kind import fault
+from kraft.chaos.node_folders import DATA, JOURNAL
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.host import Process
 from kraft.chaos.world.paths import is_below

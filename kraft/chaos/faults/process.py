@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from kraft.chaos.cluster import JOURNAL, VOTER_FILES
 from kraft.chaos.faults.context import FaultContext, Struck
 from kraft.chaos.faults.kind import fault
+from kraft.chaos.node_folders import JOURNAL, VOTER_FILES
 from kraft.chaos.world.operations import TornOperation
 from kraft.chaos.world.paths import is_below
 

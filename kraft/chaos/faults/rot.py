@@ -12,10 +12,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kraft.chaos.cluster import JOURNAL
 from kraft.chaos.faults.context import FaultContext
 from kraft.chaos.faults.kind import fault
 from kraft.chaos.faults.process import lose_power
+from kraft.chaos.node_folders import JOURNAL
 from kraft.chaos.world.paths import is_below
 
 START_AFTER_S = 0.2

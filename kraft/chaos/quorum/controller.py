@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from kraft.chaos.cluster import CLUSTER_ID
+from kraft.chaos.node_folders import CLUSTER_ID
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.metadata_judge import MetadataJudge
 from partitions.log.config import LogConfig

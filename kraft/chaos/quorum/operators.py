@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from kraft.chaos.cluster import CLUSTER_ID
+from kraft.chaos.node_folders import CLUSTER_ID
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.controller import OnAnswer
 from kraft.chaos.quorum.judge import Violation

@@ -13,8 +13,8 @@ from typing import IO, Any
 
 from crc32c import crc32c
 
-from kraft.chaos.cluster import DATA
 from kraft.chaos.faults import FaultContext, strike
+from kraft.chaos.node_folders import DATA
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.controller import OnAnswer
 from kraft.chaos.quorum.faults import KINDS, QuorumGuard

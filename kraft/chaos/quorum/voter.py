@@ -13,7 +13,7 @@ from contextvars import Context
 from random import Random
 from typing import Any, NoReturn, Protocol
 
-from kraft.chaos.cluster import DATA, format_if_empty
+from kraft.chaos.node_folders import DATA, format_if_empty
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.controller import Controller, OnAnswer
 from kraft.chaos.quorum.folders import Place, check_refuses_wrong_folder, open_driver
