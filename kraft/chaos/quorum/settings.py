@@ -28,8 +28,8 @@ APPEND_BYTES: dict[Workload, tuple[int, ...]] = {
 }
 """Above the largest command of a workload: one that fills a message alone halts the leader."""
 
-LATENCIES: Final = (Latency(0.001, 0.005), Latency(0.001, 0.03))
-PACES: Final = (Pace(down=0.06, lasts=0.35), Pace(down=0.4, lasts=0.35))
+LATENCIES: Final = (Latency(0.001, 0.005), Latency(0.001, 0.05))
+PACES: Final = (Pace(down=0.06, lasts=0.35), Pace(down=0.5, lasts=0.35))
 """Voters are faster to notice and to start than whole nodes, and so are their faults to end."""
 
 FaultRates = Mapping[str, float]
@@ -45,11 +45,11 @@ FAULTS: Final[FaultRates] = {
     "power-loss-mid-operation": 0.6,
     "power-loss-all": 0.03,
     "pause": 0.15,
-    "pause-controller": 0.1,
+    "pause-controller": 0.15,
     "restart": 0.1,
-    "partition": 0.1,
+    "partition": 0.15,
     "partition-one-way": 0.1,
-    "isolate-controller": 0.15,
+    "isolate-controller": 0.3,
     "reset": 1.5,
     "drop": 0.3,
     "clogged-link": 0.3,

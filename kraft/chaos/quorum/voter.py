@@ -106,7 +106,8 @@ class Voter:
         self._inbox: list[RaftEvent] = []
         self._witness = Witness(self.world, self)
         self._busy = False
-        self._due_s = self._told_s = self._posted_s = 0.0
+        self._told_s = self._posted_s = 0.0
+        self._next_step: LaneTimer | None = None
         self._halted = ""
         self._is_insulted = False
         self._driver = self.controller = None
@@ -188,25 +189,32 @@ class Voter:
         """Puts an event into the lane's inbox; without effect on a voter that is down."""
         if self._driver is not None and self._process is self.host.process:
             self._inbox.append(event)
-            if not self._busy and self._due_s > self.world.scheduler.now:
+            if not self._busy and self._next_step is not None:
                 self._wake_in(0.0)
 
     def _at(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
         """In this life only, and not while the process stands still."""
         self._at_instant(self.world.scheduler.now + delay_s, call, *arguments)
 
-    def _at_instant(self, when_s: float, call: Callable[..., None], *arguments: Any) -> None:
+    def _at_instant(self, when_s: float, call: Callable[..., None], *arguments: Any) -> LaneTimer:
         """As `_at`; what is due at the same instant keeps its order, which rounded delays would not."""
-        self._schedule(when_s, LaneTimer(when_s, self._lane, call, arguments, self._context))
+        timer = LaneTimer(when_s, self._lane, call, arguments, self._context)
+        self._schedule(when_s, timer)
+        return timer
 
     def _wake_in(self, delay_s: float) -> None:
-        self._due_s = self.world.scheduler.now + delay_s
-        self._at_instant(self._due_s, self._step, self._due_s)
+        when_s = self.world.scheduler.now + delay_s
+        if self._next_step is not None:
+            if self._next_step.when() <= when_s:
+                return
+            self._next_step.cancel()
+        self._next_step = self._at_instant(when_s, self._step)
 
-    def _step(self, due_s: float) -> None:
+    def _step(self) -> None:
+        self._next_step = None
         driver, process = self.driver, self._process
-        if self._busy or due_s != self._due_s or driver is None or process is None:
-            return
+        assert driver is not None
+        assert process is not None
         events, self._inbox = self._inbox, []
         self.steps += 1
         if self._is_insulted:
