@@ -13,12 +13,14 @@ import pytest
 
 from kraft.chaos.quorum.quorum import Quorum
 from kraft.chaos.quorum.settings import Settings
+from kraft.chaos.world.network import Latency
 from quorum.raft.events import Committed, LeaderChanged, ProposalOutcome, RaftEffect, TransferLeadership
 
 SEED = 16
 """With it voter 1 is the first leader of three, as the scripts expect."""
 OPENED_S = 0.001
 """Until a voter that was started has opened its folder."""
+LATENCY = Latency(0.001, 0.03)
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.txt"))
 
 
@@ -26,7 +28,9 @@ class Story(Quorum):
     """A cluster without faults of its own, which writes down what its voters do."""
 
     def __init__(self, voters: int, snapshot_every_entries: int) -> None:
-        super().__init__(SEED, Settings(voters=voters, snapshot_every_entries=snapshot_every_entries))
+        super().__init__(
+            SEED, Settings(voters=voters, snapshot_every_entries=snapshot_every_entries, latency=LATENCY)
+        )
         self.lines: list[str] = []
         self._down: set[int] = set()
 
