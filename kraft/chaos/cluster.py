@@ -87,7 +87,7 @@ class SimulatedCluster:
         self.controller_ids = tuple(n for n, spec in self.specs.items() if CONTROLLER_ROLE in spec.roles)
         self.broker_ids = tuple(n for n, spec in self.specs.items() if BROKER_ROLE in spec.roles)
         internal_replicas = min(INTERNAL_REPLICAS_MAX, len(self.broker_ids))
-        self._properties = {
+        self.properties = {
             **PROPERTIES,
             "offsets.topic.replication.factor": str(max(1, internal_replicas)),
             "transaction.state.log.replication.factor": str(max(1, internal_replicas)),
@@ -123,7 +123,7 @@ class SimulatedCluster:
             "http.listener": f"{host}:{HTTP_PORT}",
             "log.dirs": ",".join(self.log_dirs_of(node_id)),
             **({"broker.rack": spec.rack} if spec.rack else {}),
-            **self._properties,
+            **self.properties,
         }
         return "".join(f"{key}={value}\n" for key, value in lines.items())
 

@@ -222,7 +222,7 @@ class Parts:
         for observer in self.observers:
             observer.ending(self)
         self.workloads.stop()
-        self._wait(lambda: self.workloads.drained, DRAIN_WITHIN_S, "a write was never answered")
+        self._wait_drained()
         self._wait_whole(WHOLE_WITHIN_S)
         self.simulation.run_for(SETTLE_S)
         self._reached("a fresh client reads everything, from the start to the end")
@@ -235,6 +235,14 @@ class Parts:
 
     def _wait_whole(self, within_s: float) -> None:
         self._wait(lambda: not self.cluster.ailments(self.topics), within_s, "the cluster did not recover")
+
+    def _wait_drained(self) -> None:
+        """Waits until every client has ended what it had begun."""
+        clients = self.workloads
+        try:
+            self._wait(lambda: not clients.undrained, DRAIN_WITHIN_S, "a write was never answered")
+        except _NotWhole as error:
+            raise _NotWhole(f"{error}; it waits: {', '.join(clients.undrained)}") from None
 
     def _wait_served(self, since_s: float) -> None:
         """Waits until the whole cluster has taken a write from every producer with acks=-1 to every partition, and

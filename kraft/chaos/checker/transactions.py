@@ -145,7 +145,9 @@ class _Judge:
                 self._add("unsent-read", self._label(poll.key), f"{where}, which nobody sent there")
             elif transaction.cannot_be_committed:
                 text = f"{where}, of {_named(transaction)}, which was not committed"
-                self._add(ABORTED_READ, self._label(poll.key), text)
+                # Without the marker that aborted it, it ends with its producer's next transaction.
+                excused = transaction.end is TransactionEnd.ABORTED and self.excuses.is_cut(poll.key)
+                self._add(ABORTED_READ, self._label(poll.key), text, excused=excused)
             elif poll.at_s < transaction.commit_asked_s:
                 text = f"{where} at {poll.at_s:.3f} s, and the commit of {_named(transaction)} was asked"
                 text += f" at {transaction.commit_asked_s:.3f} s"

@@ -169,9 +169,9 @@ class Workloads:
             workload.stop()
 
     @property
-    def drained(self) -> bool:
-        """Whether every operation of every client has been answered or given up."""
-        return all(workload.drained for workload in self._workloads)
+    def undrained(self) -> list[str]:
+        """The clients that have an operation which was neither answered nor given up."""
+        return [workload.name for workload in self._workloads if not workload.drained]
 
     def read_everything(self) -> None:
         """The final phase: a fresh client reads all of the scenario's topics, another one what is committed of those

@@ -51,6 +51,8 @@ THERE = frozenset((ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS))
 GONE = frozenset((ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 GROWN = frozenset((ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS))
 """The latter where an attempt that was not answered has grown it."""
+TAKEN_AWAY = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+"""By the controller, of a topic that was there: a broker that was paused has carried out an old deletion by name."""
 MAY_PASS = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.BROKER_NOT_AVAILABLE))
 """For a while there may be fewer live brokers than the wanted replicas."""
 
@@ -96,8 +98,8 @@ class Admin:
         )
 
     async def grow(self, topic: str, partitions: int) -> None:
-        """Returns when the topic has at least so many partitions. It is no operation of the history: nobody is
-        judged by it."""
+        """Returns when the topic has at least so many partitions, or exists no more. It is no operation of the history:
+        nobody is judged by it."""
         wanted = CreatePartitionsTopic(name=topic, count=partitions)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=SERVER_TIMEOUT_MS)
         while True:
@@ -105,7 +107,7 @@ class Admin:
                 request, CREATE_PARTITIONS_VERSION, CreatePartitionsResponse
             )
             code = ErrorCode.of(answer.results[0].error_code)
-            if code in GROWN:
+            if code in GROWN or code is TAKEN_AWAY:
                 return
             if not code.retriable and code not in MAY_PASS:
                 self._client.surprise(broker, f"CreatePartitions was answered with {code.name}")

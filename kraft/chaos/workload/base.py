@@ -72,6 +72,13 @@ class Surroundings:
     def now_s(self) -> float:
         return self.cluster.simulation.now
 
+    def waits_for_flushes(self, topic: str) -> bool:
+        """Whether a leader may be deposed between an append and its answer, with acks=1, too."""
+        return (
+            "flush.messages" in self.topics[topic].configs
+            or "log.flush.interval.messages" in self.cluster.properties
+        )
+
     def surprise(self, who: str, broker: int, text: str) -> None:
         """Reports a broker's answer that a correct client must never get."""
         process = self.cluster.hosts[broker].process

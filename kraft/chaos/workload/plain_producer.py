@@ -30,7 +30,7 @@ NOT_APPENDED_WITH_ACKS_1 = NOT_APPENDED_WHOEVER_ASKS | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
 }
-"""With acks=-1, the possible answers if the leader was deposed while the send waited for its followers."""
+"""With acks=-1, or where a flush is waited for, the possible answers if the leader was deposed meanwhile."""
 
 
 @dataclass(slots=True, eq=False)
@@ -163,8 +163,10 @@ class PlainProducer(Workload):
         """Handles a failed attempt: the send is tried again, or over."""
         if not code.retriable or code in NEVER:
             self._client.surprise(broker, f"a send to {state.name} was refused with {code.name}")
-        definite = NOT_APPENDED_WITH_ACKS_1 if self.spec.acks == 1 else NOT_APPENDED_WHOEVER_ASKS
-        in_doubt = code not in definite
+        is_answered_at_once = self.spec.acks == 1 and not self.around.waits_for_flushes(state.name[0])
+        in_doubt = code not in (
+            NOT_APPENDED_WITH_ACKS_1 if is_answered_at_once else NOT_APPENDED_WHOEVER_ASKS
+        )
         send.is_doubtful = send.is_doubtful or in_doubt
         send.resume_s = self._client.loop.time() + self.rng.uniform(*BACKOFF_S)
         self._client.forget_leader(state.name, broker)

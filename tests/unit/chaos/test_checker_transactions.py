@@ -113,6 +113,28 @@ def test_a_read_of_what_was_not_committed(end: TransactionEnd) -> None:
     assert _judged(story) == ["aborted-read"]
 
 
+@pytest.mark.parametrize(("cut", "found"), [(P0, []), (P1, ["aborted-read"])])
+def test_an_abort_whose_marker_is_lost_ends_with_the_next_commit(cut: TopicKey, found: list[str]) -> None:
+    """A broker takes what is open for a part of the producer's next transaction."""
+    story = Story()
+    one = story.begins()
+    story.writes(one, P0, 0, b"a")
+    one.end = ABORTED
+    story.wrote((P0, 1, b"b"))
+    story.reads(P0, 0, 3, (0, b"a"), (1, b"b"))
+    report = check_transactions(story.history, Excuses(is_cut=lambda key: key == cut))
+    assert _oracles(report) == found
+    assert bool(report.excused) is not bool(found)
+
+
+def test_a_lost_marker_excuses_nothing_of_a_transaction_that_was_not_ended() -> None:
+    story = Story()
+    story.writes(story.begins(), P0, 0, b"a")
+    story.reads(P0, 0, 1, (0, b"a"))
+    report = check_transactions(story.history, Excuses(is_cut=lambda key: True))
+    assert _oracles(report) == ["aborted-read"]
+
+
 def test_a_read_of_a_commit_that_was_refused() -> None:
     story = Story()
     one = story.wrote((P0, 0, b"a"))

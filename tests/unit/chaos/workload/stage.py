@@ -45,7 +45,7 @@ class Stage:
     def finish(self) -> None:
         """The workloads end, the cluster becomes whole, everything is read."""
         self.workloads.stop()
-        self.wait(lambda: self.workloads.drained)
+        self.wait(lambda: not self.workloads.undrained)
         self.wait(lambda: not self.ailments())
         self.simulation.run_for(1.0)
         self.workloads.read_everything()

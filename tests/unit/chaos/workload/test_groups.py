@@ -9,9 +9,17 @@ from kraft.chaos.group_history import GroupAction
 from kraft.chaos.history import OperationStatus
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload import base
+from kraft.chaos.workload.admin import DELETE_TOPICS_VERSION
+from kraft.chaos.workload.client import Client
 from kraft.chaos.workload.groups import consumer_protocol, member
 from kraft.chaos.workload.groups.board import GroupBoard, Standing
 from kraft.coordinator.groups.consumer_protocol import subscribed_topics
+from kraft.protocol.schemas.topics import (
+    CreatePartitionsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from tests.unit.chaos.workload.stage import TOPIC, Stage, staged
 
 KINDS = ("classic-member", "consumer-member")
@@ -68,6 +76,25 @@ def test_members_that_crash_and_freeze_leave_their_partitions_to_the_others(kind
         since_s = stage.simulation.now
         assert stage.workloads.groups_not_whole_since(since_s)
         stage.wait(lambda: not stage.workloads.groups_not_whole_since(since_s))
+        stage.finish()
+        assert stage.oracles == set()
+
+
+def test_a_topic_that_a_late_deletion_took_is_not_grown_for_ever(living_on, monkeypatch):
+    """A broker that was paused may carry out a request for the name long after another one did."""
+    call_any, deleted = Client.call_any, []
+
+    async def behind_a_deletion(client, request, version, answers):
+        if isinstance(request, CreatePartitionsRequest):
+            deletion = DeleteTopicsRequest(
+                topics=[DeleteTopicState(name=request.topics[0].name)], timeout_ms=1000
+            )
+            deleted.append(await call_any(client, deletion, DELETE_TOPICS_VERSION, DeleteTopicsResponse))
+        return await call_any(client, request, version, answers)
+
+    monkeypatch.setattr(Client, "call_any", behind_a_deletion)
+    with staged(*group_of(KINDS[0], members=1)) as stage:
+        stage.wait(lambda: len(deleted) > 1)
         stage.finish()
         assert stage.oracles == set()
 

@@ -141,7 +141,7 @@ def test_a_transaction_that_hangs_is_found(living_on: None, monkeypatch: pytest.
     with staged(client("transactional-producer", 0, "t"), topics=(LEDGER,)) as stage:
         stage.simulation.run_for(2.0)
         stage.workloads.stop()
-        stage.wait(lambda: stage.workloads.drained)
+        stage.wait(lambda: not stage.workloads.undrained)
         stage.workloads.read_everything()
         stage.wait(lambda: stage.workloads.read)
         assert "hanging-transaction" in stage.oracles

@@ -12,6 +12,7 @@ from kraft.chaos.scenario import NodeSpec, TopicSpec, WorkloadSpec
 from kraft.chaos.workload import base, consumer
 from kraft.chaos.workload.client import Client
 from kraft.chaos.workload.reader import Reader
+from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.offsets import LATEST_TIMESTAMP
 from kraft.protocol.schemas.topics import DeleteTopicsRequest
 from tests.unit.chaos.workload.stage import TOPIC, Stage, acknowledged, staged
@@ -287,6 +288,22 @@ def test_a_client_that_crashed_at_the_end_comes_back_for_its_topic(without_crash
     assert stage.verdicts.coverage["client crash"] == 1
 
 
+@pytest.mark.parametrize(
+    ("flushes", "status"),
+    [({}, OperationStatus.FAIL), ({"log.flush.interval.messages": "1"}, OperationStatus.INFO)],
+)
+def test_a_deposed_leader_may_have_appended_what_waited_for_a_flush(without_crashes, flushes, status):
+    """With acks=1, too: then only the answer of one that appends nothing is certain."""
+    with staged(plain(1), properties=flushes) as stage:
+        producer = stage.workloads._workloads[0]
+        stage.wait(lambda: producer.has_open_operations)
+        state = next(state for state in producer._states if state.open)
+        send = state.open
+        send.attempts_left = 0
+        producer._failed(state, send, 1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert send.operation.status is status
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_a_new_consumer_begins_at_the_start_or_where_it_stored(crashing_often, monkeypatch, share):
     monkeypatch.setattr(consumer, "FROM_START_SHARE", share)
@@ -377,7 +394,7 @@ def test_what_an_excused_node_answers_is_no_surprise(without_crashes):
 def test_a_workload_stops_after_its_operations(without_crashes):
     few = WorkloadSpec("idempotent-producer", 0, TOPIC.name, per_second=60.0, operations_max=7)
     with staged(few) as stage:
-        stage.wait(lambda: stage.workloads.drained)
+        stage.wait(lambda: not stage.workloads.undrained)
         assert len(stage.sends) == 7
         assert {send.status for send in stage.sends} == {OperationStatus.OK}
 
