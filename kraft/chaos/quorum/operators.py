@@ -108,7 +108,7 @@ class Broker(_Caller):
             self.later(0.02, 0.1, self.register)
         elif error is not None or response.is_fenced:
             self.later(0.02, 0.1, self._heartbeat)
-        elif not self.calm and self.rng.random() < 0.02:
+        elif not self.calm and self.rng.random() < 0.06:
             self.later(3.0, 4.0, self._heartbeat)
         else:
             self.later(HEARTBEAT_S, HEARTBEAT_S, self._heartbeat)
