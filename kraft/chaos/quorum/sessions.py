@@ -2,8 +2,9 @@
 
 A message, not a segment, is what a link carries, and what may be lost, doubled, overtaken or come after its session.
 TCP does none of that, but it is what a voter's guards against doubled votes and words of older sessions are for: with
-sound messages nobody notices that they are missing. Whatever a fault does to a link or a machine happens to sessions as to
-connections: they are reset, fall silent, or wait for the end of a block, and end if that takes long. Owned by `quorum`.
+sound messages nobody notices that they are missing. Whatever a fault does to a link or a machine happens to sessions as
+to connections: they are reset, fall silent, or wait for the end of a block, and end if that takes long. Owned by
+`quorum`.
 """
 
 from __future__ import annotations
