@@ -24,6 +24,7 @@ DOWN_WITHIN_S = 4.0
 DATA_SUFFIX = ".log"
 SIDE_SUFFIXES = (".index", ".timeindex", ".snapshot", "/leader-epoch-checkpoint")
 DATA_ODDS = 0.7
+LAST_BYTES = 150
 VOTER_SUFFIXES = (DATA_SUFFIX, ".checkpoint")
 QUORUM_STATE = f"{JOURNAL}/quorum-state"
 METADATA_POSITION = "/metadata-position-checkpoint"
@@ -114,17 +115,18 @@ def bit_rot_voter(context: FaultContext, rng: random.Random) -> None:
     disturbs=True,
 )
 def bit_rot_voter_at_start(context: FaultContext, rng: random.Random) -> None:
-    """As `bit-rot-voter`, but the voter meets the bit for sure; half of the time in what it wrote last, which it may
+    """As `bit-rot-voter`, but the voter meets the bit for sure; mostly in what it wrote last, which it may
     take for torn."""
     node_id, duration_s = context.node(rng), context.draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
-    is_newest = rng.random() < 0.5
+    is_newest = rng.random() < 0.7
     if node_id is None or not context.guard.allows_voter(node_id):
         return
     lose_power(context, node_id)
     paths = [path for path in context.host(node_id).storage.files() if _is_of_voter(path)]
     newest = max((path for path in paths if path.endswith(DATA_SUFFIX)), default="")
-    may_rot = (lambda path: path == newest) if is_newest else _is_of_voter
-    if _rot_until_restored(context, rng, "bit-rot-voter-at-start", node_id, may_rot, duration_s):
+    may_rot, last_bytes = (lambda path: path == newest, LAST_BYTES) if is_newest else (_is_of_voter, None)
+    name = "bit-rot-voter-at-start"
+    if _rot_until_restored(context, rng, name, node_id, may_rot, duration_s, last_bytes):
         context.damaged(node_id, "voter rot")
     context.keep_down(node_id, START_AFTER_S)
 
@@ -151,11 +153,12 @@ def _rot_until_restored(
     node_id: int,
     may_rot: MayRot,
     duration_s: float,
+    last_bytes: int | None = None,
 ) -> bool:
     """Flips a bit; after a while the byte is restored, if it was not written over, and the node started anew.
     False if there is no such file."""
     storage = context.host(node_id).storage
-    where = storage.rot(rng, may_rot)
+    where = storage.rot(rng, may_rot, last_bytes=last_bytes)
     if where is None:
         return False
     struck = context.happened(name, f"node {node_id}: {where[0]} at {where[1]} for {duration_s:.3f} s")

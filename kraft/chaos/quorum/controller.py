@@ -21,7 +21,7 @@ from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.controller_driver import Activated, ControllerDriver, ControllerEffect, Proposed
 from quorum.raft.events import Committed, RaftEffect
 
-SESSION_TIMEOUT_MS = 2500
+SESSION_TIMEOUT_MS = 1500
 OnAnswer = Callable[[Any, str | None], None]
 """Called with the response, or with None and the name of the error."""
 

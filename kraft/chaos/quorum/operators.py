@@ -109,7 +109,7 @@ class Broker(_Caller):
         elif error is not None or response.is_fenced:
             self.later(0.02, 0.1, self._heartbeat)
         elif not self.calm and self.rng.random() < 0.06:
-            self.later(3.0, 4.0, self._heartbeat)
+            self.later(2.0, 3.0, self._heartbeat)
         else:
             self.later(HEARTBEAT_S, HEARTBEAT_S, self._heartbeat)
 
