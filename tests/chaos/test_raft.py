@@ -16,7 +16,9 @@ MILD = {
     if not name.startswith(("fsync", "wipe", "bit-rot", "kill-new", "power-loss-all"))
 }
 """Few enough faults that the log grows long and leaders last."""
-SEEDS = [86, 128, 147, 163, 168, 179, 252, 297, 301, 368, 2281]
+SEEDS = [6, 12, 35, 37, 45, 51, 58]
+"""Two equal proposals, of which one is turned away (12, 45, 51); a voter that meets a torn write or a failed fsync while
+it stops (6, 35, 37, 45, 58)."""
 
 
 def held(outcome):
