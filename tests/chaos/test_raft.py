@@ -17,8 +17,8 @@ MILD = {
 }
 """Few enough faults that the log grows long and leaders last."""
 SEEDS = [6, 12, 35, 37, 45, 51, 58]
-"""Two equal proposals, of which one is turned away (12, 45, 51); a voter that meets a torn write or a failed fsync while
-it stops (6, 35, 37, 45, 58)."""
+"""Two equal proposals, of which one is turned away (12, 45, 51); a voter that meets a torn write or a failed fsync
+while it stops (6, 35, 37, 45, 58)."""
 
 
 def held(outcome):
