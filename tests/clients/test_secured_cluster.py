@@ -165,7 +165,6 @@ def test_records_pass_through_the_commands(secured: Secured) -> None:
         "one",
         "two",
     ]
-    assert secured.told("health", "--json", cwd=here)
 
 
 def test_a_user_may_what_the_admin_allows(secured: Secured) -> None:
