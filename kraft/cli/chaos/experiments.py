@@ -52,7 +52,9 @@ def run(
     ] = None,
     secure: Annotated[
         bool,
-        typer.Option("--secure", help="Real nodes with TLS, users and ACLs; clients are the cluster's admin."),
+        typer.Option(
+            "--secure", help="Real nodes with TLS, users and ACLs; clients are the cluster's admin."
+        ),
     ] = False,
     out: Annotated[
         Path | None,

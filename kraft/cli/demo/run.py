@@ -60,7 +60,8 @@ def demo(
         "demo-output"
     ),
     secure: Annotated[
-        bool, typer.Option("--secure", help="On a cluster with TLS, users and ACLs; every client is its admin.")
+        bool,
+        typer.Option("--secure", help="On a cluster with TLS, users and ACLs; every client is its admin."),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -126,7 +127,9 @@ def ingest_topic(cluster: LocalCluster, parquet: Path, spark: Any) -> None:
         folder=parquet,
         bootstrap=cluster.spec().bootstrap_servers(),
         properties=TableProperties("parquet", "bytes", None),
-        client_options={} if cluster.spec().identities is None else read_command_config(cluster.directory / CLIENT_FILE).options,
+        client_options={}
+        if cluster.spec().identities is None
+        else read_command_config(cluster.directory / CLIENT_FILE).options,
     )
     with failures_told(), Display() as display:
         jobs = SparkJobs(session=spark)
