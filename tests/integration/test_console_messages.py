@@ -391,6 +391,11 @@ def test_a_partition_without_a_leader_concerns_no_other(own_cluster: ThreadedClu
     assert {int(text) for text in texts(answer)} == set(range(6)) - gone
     assert {one["partition"] for one in answer["partitions"] if one["error"]} == gone
     assert {one["error"] for one in answer["partitions"]} == {None, "it has no leader now"}
+    with events(own_cluster, path_of(topic, "/search", q="9")) as stream:
+        done = list(stream)[-1][1]
+    assert (done["reason"], set(done["errors"])) == ("errors", {str(n) for n in gone})
+    *_, end = own_cluster.get(1, path_of(topic, "/download", offset="earliest"))[2].splitlines()
+    assert json.loads(end)["end"] == "errors"
 
 
 def test_messages_are_for_those_who_may_read_the_topic() -> None:

@@ -66,6 +66,8 @@ class Download:
         try:
             reason = await self._send(scan, write)
             errors.update((one.partition, one.error) for one in scan.cursors if one.error is not None)
+            if reason == "end" and errors:
+                reason = "errors"
             await write(
                 encoded(
                     {

@@ -53,6 +53,8 @@ class Search:
         except TimeoutError:
             pass
         self._note_errors(scan)
+        if reason == "end" and self._errors:
+            reason = "errors"
         await stream.send("done", {"reason": reason, **self._progress(scan)})
 
     async def _scan(self, scan: Scan, stream: EventStream) -> str:

@@ -25,6 +25,7 @@ const REASONS = {
   limit: "as many as asked for are found",
   bytes: "so many bytes are searched at a time",
   seconds: "the time is over",
+  errors: "partitions could not be read, see above",
 };
 
 /** `name`: the topic; `query`: URLSearchParams of the page's own address. */
