@@ -12,6 +12,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from kraft.chaos import security
 from kraft.chaos.scenario import NodeSpec
 from kraft.chaos.world.environment import simulated_environment
 from kraft.chaos.world.host import Host, Process
@@ -20,6 +21,7 @@ from kraft.chaos.world.simulation import Simulation
 from kraft.config import BROKER_ROLE, CONTROLLER_ROLE, load_config
 from kraft.environment import Environment
 from kraft.node import STARTUP_ERRORS, Node
+from kraft.security.mechanisms import Credentials
 from partitions.disk import Disk
 from partitions.log.node_logs.meta_properties import META_PROPERTIES, MetaProperties, write_meta_properties
 from quorum.controller.topic_names import is_internal
@@ -30,7 +32,7 @@ DATA = "/var/lib/kraft"
 JOURNAL = f"{DATA}/__cluster_metadata-0"
 VOTER_FILES = (f"{DATA}/meta.properties", f"{DATA}/voted.marker")
 """The files that identify a voter, besides those in its journal's folder."""
-CLIENT_PORT, CONTROLLER_PORT, HTTP_PORT = 9092, 9093, 8080
+CLIENT_PORT, CONTROLLER_PORT, NODES_PORT, HTTP_PORT = 9092, 9093, 9094, 8080
 CLUSTER_ID = "kraftChaosClusterIdAAA"
 DIRECTORY_ID_BYTES = 16
 PROPERTIES: Mapping[str, str] = {
@@ -110,6 +112,11 @@ class SimulatedCluster:
         self._asked_to_stop: set[str] = set()
 
     @property
+    def credentials(self) -> Credentials | None:
+        """What the clients of a workload say who they are with, if they have to."""
+        return security.ADMINISTRATOR if security.is_secured(self.properties) else None
+
+    @property
     def addresses(self) -> dict[int, tuple[str, int]]:
         """Where clients connect to brokers."""
         return {n: (self.hosts[n].address, CLIENT_PORT) for n in self.broker_ids}
@@ -119,7 +126,11 @@ class SimulatedCluster:
         spec, host = self.specs[node_id], self.hosts[node_id].address
         listeners = []
         if BROKER_ROLE in spec.roles:
-            listeners.append(f"PLAINTEXT://{host}:{CLIENT_PORT}")
+            if self.credentials is None:
+                listeners.append(f"PLAINTEXT://{host}:{CLIENT_PORT}")
+            else:
+                listeners.append(f"{security.CLIENTS}://{host}:{CLIENT_PORT}")
+                listeners.append(f"{security.NODES}://{host}:{NODES_PORT}")
         if CONTROLLER_ROLE in spec.roles:
             listeners.append(f"CONTROLLER://{host}:{CONTROLLER_PORT}")
         lines = {
