@@ -32,6 +32,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "listener.security.protocol.map": f"{CLIENTS}:SASL_PLAINTEXT,{NODES}:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": NODES,
     "sasl.enabled.mechanisms": f"{PLAIN},{MECHANISM}",
+    "quota.window.num": "3",
     f"listener.name.{CLIENTS.lower()}.plain.sasl.jaas.config": (
         "org.apache.kafka.common.security.plain.PlainLoginModule required"
         f' user_{ADMINISTRATOR.username}="{ADMINISTRATOR.password}";'

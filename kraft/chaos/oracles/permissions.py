@@ -33,8 +33,7 @@ GRANTED_AGAIN = "granted what was refused before"
 REVOKED = "refused what was granted before"
 REVOKED_WHILE_WAITING = "permission changed while a request waited"
 REMOVED_AND_SERVED = "served a user that was removed while connected"
-CLIENT_THROTTLED = "client throttled by its quota"
-EVENTS = (REFUSED, GRANTED_AGAIN, REVOKED, REVOKED_WHILE_WAITING, REMOVED_AND_SERVED, CLIENT_THROTTLED)
+EVENTS = (REFUSED, GRANTED_AGAIN, REVOKED, REVOKED_WHILE_WAITING, REMOVED_AND_SERVED)
 
 Acls = Iterable[Acl]
 _DESCRIBES = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
@@ -168,18 +167,16 @@ class Permissions(Probes):
 
         def judged(answer: Message | None) -> Message | None:
             if answer is not None and self._whose.node() is not None:
-                self._count(principal, answer, services.metadata.image)
+                self._count(principal, services.metadata.image)
                 for need in needs(answer, services.metadata.image):
                     self._judge(key, principal, host, need, states[first:])
             return answer
 
         return _finished(result, judged)
 
-    def _count(self, principal: str, answer: Any, image: MetadataImage) -> None:
+    def _count(self, principal: str, image: MetadataImage) -> None:
         if principal not in _GUESTS:
             return
-        if getattr(answer, "throttle_time_ms", 0) > 0:
-            self._verdicts.happened(CLIENT_THROTTLED, principal)
         if not any(f"User:{name}" == principal for name, _ in image.scram_credentials):
             self._verdicts.happened(REMOVED_AND_SERVED, principal)
 

@@ -42,11 +42,12 @@ from kraft.protocol.schemas.offsets import (
 from kraft.security.mechanisms import Credentials
 from quorum.metadata.acls import ALLOW, ANY, CLUSTER, CLUSTER_NAME, LITERAL
 
-LONG_POLL_MS = 700
+LONG_POLL_MS = 1_500
 """Permissions change while a Fetch waits."""
 READ = 3
 TURNED_AWAY = "client with a wrong password turned away"
-EVENTS = (TURNED_AWAY,)
+CLIENT_THROTTLED = "client throttled by its quota"
+EVENTS = (TURNED_AWAY, CLIENT_THROTTLED)
 VERSIONS: Mapping[ApiKey, int] = {
     ApiKey.FETCH: FETCH_VERSION,
     ApiKey.LIST_OFFSETS: LIST_OFFSETS_VERSION,
@@ -64,7 +65,7 @@ class Guest(Workload):
         super().__init__(around, spec)
         around.verdicts.declare(EVENTS)
         self._sequence = 0
-        self._end = 0
+        self._ends: dict[PartitionName, int] = {}
         """Behind the newest record that it wrote: from there a Fetch waits."""
         self._open: Operation | None = None
 
@@ -127,10 +128,12 @@ class Guest(Workload):
             status = OperationStatus.FAIL if error.was_not_sent else OperationStatus.INFO
             self.complete(operation, status, error=str(error))
         else:
+            if answer.throttle_time_ms:
+                self.around.verdicts.happened(CLIENT_THROTTLED, self.spec.group)
             [result] = answer.responses[0].partition_responses
             code = ErrorCode.of(result.error_code)
             if code is ErrorCode.NONE:
-                self._end = result.base_offset + len(values)
+                self._ends[name] = result.base_offset + len(values)
                 self.complete(operation, OperationStatus.OK, base_offset=result.base_offset)
             elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 self.complete(operation, OperationStatus.FAIL, error=code.name)
@@ -165,7 +168,7 @@ class Guest(Workload):
         topic = None if image is None else image.topic(name[0])
         wanted = FetchPartition(
             partition=name[1],
-            fetch_offset=self.rng.choice((0, self._end)),
+            fetch_offset=self.rng.choice((0, self._ends.get(name, 0))),
             partition_max_bytes=PARTITION_MAX_BYTES,
         )
         return FetchRequest(

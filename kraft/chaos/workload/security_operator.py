@@ -25,7 +25,7 @@ from quorum.metadata.acls import ALLOW, CLUSTER_NAME, DENY, LITERAL, PREFIXED
 SCRAM_SHA_256 = 1
 SALT = b"salt of the simulation"
 """One for all: what it costs to salt a password is paid once a user and run."""
-RATES = (500.0, 5_000.0)
+RATES = (200.0, 2_000.0)
 """Quotas in bytes per second, of the order of what a guest sends."""
 USER_REMOVED, USER_MADE = "user removed", "user made"
 ACL_MADE, ACL_REMOVED, QUOTA_CHANGED = "ACL made", "ACL removed", "client quota changed"
@@ -67,7 +67,7 @@ class SecurityOperator(Workload):
     async def run(self, process: Process, client: Client) -> None:
         for user in security.GUESTS:
             await self._change(client, USER_MADE, self._upsert(user))
-            await self._change(client, ACL_MADE, self._made(principal=f"User:{user}"))
+            await self._change(client, ACL_MADE, self._all_of_the_vault(user))
         while not self.is_over:
             await asyncio.sleep(self.pause_s(1))
             self.begun += 1
@@ -103,7 +103,6 @@ class SecurityOperator(Workload):
             )
         if acls and (chance < 0.6 or len(acls) >= ACLS_MAX):
             one = rng.choice(acls)
-            # Types of the image are those of the wire, in the same order but for the pattern's place.
             gone = DeleteAclsFilter(
                 one.resource_type,
                 one.resource_name,
@@ -114,7 +113,14 @@ class SecurityOperator(Workload):
                 one.permission_type,
             )
             return ACL_REMOVED, DeleteAclsRequest([gone])
+        if chance > 0.85:
+            return ACL_MADE, self._all_of_the_vault(user)
         return ACL_MADE, self._made(principal=f"User:{rng.choice((*security.GUESTS, *security.GUESTS, '*'))}")
+
+    def _all_of_the_vault(self, user: str) -> CreateAclsRequest:
+        """Without it a guest would hardly ever be served, and nothing could be taken from it."""
+        resource, principal = (ResourceType.TOPIC, security.VAULT, LITERAL), f"User:{user}"
+        return CreateAclsRequest([AclCreation(*resource, principal, "*", AclOperation.ALL, ALLOW)])
 
     def _made(self, principal: str) -> CreateAclsRequest:
         rng = self.rng
