@@ -23,6 +23,7 @@ from kraft.chaos.oracles.events import (
 from kraft.chaos.oracles.group_log import COUNTERS as WRITTEN_BY_COORDINATORS
 from kraft.chaos.oracles.permissions import EVENTS as OF_PERMISSIONS
 from kraft.chaos.oracles.stable_offsets import COUNTERS as IN_LOGS
+from kraft.chaos.oracles.taken import EVENTS as OF_QUOTAS
 from kraft.chaos.outcome import FAULT_PREFIX
 from kraft.chaos.report import Asked
 from kraft.chaos.workload.base import CLIENT_CRASH
@@ -47,6 +48,7 @@ EVENTS: Final = tuple(
             *EXPECTED,
             *OF_MEMBERS,
             *OF_PERMISSIONS,
+            *OF_QUOTAS,
             *OF_GUESTS,
             *OF_SECURITY,
             *WRITTEN_BY_COORDINATORS,

@@ -96,7 +96,7 @@ class SecurityOperator(Workload):
             )
         if chance < 0.25:
             return USER_MADE, self._upsert(user)
-        if chance < 0.4:
+        if chance < 0.3:
             ops = [OpData("producer_byte_rate", rng.choice(RATES), rng.random() < 0.4)]
             return QUOTA_CHANGED, AlterClientQuotasRequest(
                 entries=[AlterationData([EntityData("user", user)], ops)]
