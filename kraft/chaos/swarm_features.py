@@ -176,7 +176,7 @@ def secured(rng: Random, scenario: Scenario) -> Scenario:
     workloads = [WorkloadSpec("security-operator", first, security.VAULT, per_second=rng.choice((3.0, 8.0)))]
     for number, user in enumerate(rng.choices(security.GUESTS, k=rng.choice((2, 3))), first + 1):
         rate = rng.choice((10.0, 25.0))
-        workloads.append(WorkloadSpec("guest", number, security.VAULT, per_second=rate, group=user))
+        workloads.append(WorkloadSpec("guest", number, security.VAULT, per_second=rate, user=user))
     return replace(
         scenario,
         topics=(*scenario.topics, vault),

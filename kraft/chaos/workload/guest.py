@@ -57,7 +57,7 @@ VERSIONS: Mapping[ApiKey, int] = {
 
 
 class Guest(Workload):
-    """One user, `spec.group`; it sends, reads and asks, one request after the other."""
+    """One user, `spec.user`; it sends, reads and asks, one request after the other."""
 
     may_crash = False
 
@@ -71,7 +71,7 @@ class Guest(Workload):
 
     @property
     def credentials(self) -> Credentials | None:
-        return security.guest(self.spec.group)
+        return security.guest(self.spec.user)
 
     async def run(self, process: Process, client: Client) -> None:
         # It finds its way by itself: what it is told of the topic depends on its permissions.
@@ -129,7 +129,7 @@ class Guest(Workload):
             self.complete(operation, status, error=str(error))
         else:
             if answer.throttle_time_ms:
-                self.around.verdicts.happened(CLIENT_THROTTLED, self.spec.group)
+                self.around.verdicts.happened(CLIENT_THROTTLED, self.spec.user)
             [result] = answer.responses[0].partition_responses
             code = ErrorCode.of(result.error_code)
             if code is ErrorCode.NONE:
@@ -143,7 +143,7 @@ class Guest(Workload):
 
     async def _intrude(self, client: Client) -> None:
         """Tries the name of a user, or of the administrator, with a wrong password."""
-        right = self.rng.choice((security.guest(self.spec.group), security.ADMINISTRATOR))
+        right = self.rng.choice((security.guest(self.spec.user), security.ADMINISTRATOR))
         wrong = Credentials(right.mechanism, right.username, "wrong")
         broker = client.any_broker()
         try:
@@ -184,5 +184,5 @@ class Guest(Workload):
 
     def _grant_itself(self, name: PartitionName) -> Message:
         """What only somebody with ALTER on the cluster may."""
-        principal = f"User:{self.spec.group}"
+        principal = f"User:{self.spec.user}"
         return CreateAclsRequest([AclCreation(CLUSTER, CLUSTER_NAME, LITERAL, principal, "127.0.0.1", READ, ALLOW)])

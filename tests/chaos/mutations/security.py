@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -10,7 +11,7 @@ from kraft.broker.authorization import Judge
 from kraft.broker.client_quotas import BrokerQuotas
 from kraft.broker.handlers import fetch_looks
 from kraft.chaos import security
-from kraft.chaos.scenario import NodeSpec, Scenario, WorkloadSpec
+from kraft.chaos.scenario import NodeSpec, Scenario
 from kraft.chaos.swarm_features import secured
 from kraft.network.session import Session
 from kraft.security import scram
@@ -27,11 +28,8 @@ def _guests(seed: int) -> Scenario:
     """Two or three guests and much to change, no faults: nothing else hides what a judge sees."""
     nodes = tuple(NodeSpec(number) for number in (1, 2, 3))
     scenario = secured(Random(f"{seed}/guests"), Scenario(seed, SECONDS, nodes, (), ()))
-    workloads = [
-        WorkloadSpec(one.kind, one.stream, one.topic, per_second=30.0 if one.group else 4.0, group=one.group)
-        for one in scenario.workloads
-    ]
-    return Scenario(seed, SECONDS, nodes, scenario.topics, tuple(workloads), properties=scenario.properties)
+    workloads = tuple(replace(one, per_second=30.0 if one.user else 4.0) for one in scenario.workloads)
+    return replace(scenario, workloads=workloads)
 
 
 GUESTS = ClusterStage("guests", _guests)
