@@ -171,7 +171,9 @@ def _secured(rng: Random, scenario: Scenario) -> Scenario:
 def secured(rng: Random, scenario: Scenario) -> Scenario:
     """The scenario with clients that say who they are, guests, and a topic of theirs."""
     factor = min(3, len(scenario.brokers))
-    vault = TopicSpec(security.VAULT, rng.choice((1, 2)), factor, {"min.insync.replicas": str(min(2, factor))})
+    vault = TopicSpec(
+        security.VAULT, rng.choice((1, 2)), factor, {"min.insync.replicas": str(min(2, factor))}
+    )
     first = len(scenario.workloads)
     workloads = [WorkloadSpec("security-operator", first, security.VAULT, per_second=rng.choice((3.0, 8.0)))]
     for number, user in enumerate(rng.choices(security.GUESTS, k=rng.choice((2, 3))), first + 1):

@@ -37,7 +37,9 @@ def main() -> int:
     try:
         if arguments.where == "sockets":
             return asyncio.run(sockets(arguments.count, arguments.seed))
-        return max(asyncio.run(in_process(d, arguments.count, arguments.seed)) for d in arguments.doors.split(","))
+        return max(
+            asyncio.run(in_process(d, arguments.count, arguments.seed)) for d in arguments.doors.split(",")
+        )
     except KeyboardInterrupt:
         return 130
 
@@ -51,13 +53,16 @@ async def in_process(name: str, count: int, seed: int) -> int:
             text = f"{seed}/{name}/{number}"
             try:
                 await feed(draw(Random(text)))
-            except Exception:
+            except Exception:  # noqa: BLE001 - whatever gets through is a finding
                 print(f"{name}: the input of Random({text!r}) got through:\n{traceback.format_exc()}")
                 return 1
             if number % max(1, count // REPORTS) == 0:
                 gc.collect()
                 kib = resident_kib("self")
-                print(f"{name}: {number} inputs in {time.monotonic() - began_s:.0f} s, resident {kib} KiB", flush=True)
+                print(
+                    f"{name}: {number} inputs in {time.monotonic() - began_s:.0f} s, resident {kib} KiB",
+                    flush=True,
+                )
                 warm_kib = warm_kib or kib
     return judged(name, resident_kib("self") - warm_kib)
 
@@ -84,13 +89,20 @@ async def sockets(count: int, seed: int) -> int:
                 began_s = time.monotonic()
                 await send(port, name, draw, count, str(seed))
                 after, took_s = resident_kib(pid), time.monotonic() - began_s
-                print(f"{name}: {count} connections in {took_s:.0f} s, resident {before} then {after} KiB", flush=True)
+                print(
+                    f"{name}: {count} connections in {took_s:.0f} s, resident {before} then {after} KiB",
+                    flush=True,
+                )
                 status = max(status, judged(name, after - before))
             if {n: cluster.local.pid(n) for n in cluster.node_ids} != pids:
                 print("a node is gone, or another process")
                 status = 1
             for n in cluster.node_ids:
-                bugs = [line for line in cluster.log_text(n).splitlines() if "Traceback" in line or "[error" in line]
+                bugs = [
+                    line
+                    for line in cluster.log_text(n).splitlines()
+                    if "Traceback" in line or "[error" in line
+                ]
                 if bugs:
                     print(f"node {n} logged {len(bugs)} errors, such as: {bugs[0]}")
                     status = 1
@@ -125,7 +137,9 @@ async def _visit(port: int, data: bytes) -> None:
 def judged(name: str, growth_kib: int) -> int:
     """1 if the memory is not flat."""
     is_flat = growth_kib <= GROWTH_MAX_KIB
-    print(f"{name}: resident memory grew by {growth_kib} KiB after the first tenth: {'flat' if is_flat else 'a leak?'}")
+    print(
+        f"{name}: resident memory grew by {growth_kib} KiB after the first tenth: {'flat' if is_flat else 'a leak?'}"
+    )
     return 0 if is_flat else 1
 
 

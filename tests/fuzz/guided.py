@@ -1,6 +1,6 @@
 """Coverage-guided: Atheris (libFuzzer) on the decoders that strangers reach. Atheris is no dependency of the project:
 
-    pip install atheris && python -m tests.fuzz.guided -max_total_time=600
+pip install atheris && python -m tests.fuzz.guided -max_total_time=600
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bytes of strangers, drawn from a seed: frames, heads of HTTP requests, TLS records; well formed, damaged, and noise."""
+"""Bytes of strangers, drawn from a seed: frames, HTTP heads, TLS records; well formed, damaged, and noise."""
 
 from __future__ import annotations
 

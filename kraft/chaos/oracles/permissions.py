@@ -180,7 +180,9 @@ class Permissions(Probes):
         if not any(f"User:{name}" == principal for name, _ in image.scram_credentials):
             self._verdicts.happened(REMOVED_AND_SERVED, principal)
 
-    def _judge(self, key: ApiKey, principal: str, host: str, need: Need, states: list[frozenset[Acl]]) -> None:
+    def _judge(
+        self, key: ApiKey, principal: str, host: str, need: Need, states: list[frozenset[Acl]]
+    ) -> None:
         wanted = need.operation, need.resource, need.name
         may = [permits(acls, principal, host, *wanted) for acls in states]
         what = (

@@ -152,7 +152,8 @@ class Guest(Workload):
             return  # no connection, so nothing to judge
         if is_in:
             self.around.verdicts.violated(
-                "authentication", f"node {broker} let {right.username} in by {right.mechanism} without the password"
+                "authentication",
+                f"node {broker} let {right.username} in by {right.mechanism} without the password",
             )
         else:
             self.around.verdicts.happened(TURNED_AWAY, right.username)
@@ -185,4 +186,6 @@ class Guest(Workload):
     def _grant_itself(self, name: PartitionName) -> Message:
         """What only somebody with ALTER on the cluster may."""
         principal = f"User:{self.spec.user}"
-        return CreateAclsRequest([AclCreation(CLUSTER, CLUSTER_NAME, LITERAL, principal, "127.0.0.1", READ, ALLOW)])
+        return CreateAclsRequest(
+            [AclCreation(CLUSTER, CLUSTER_NAME, LITERAL, principal, "127.0.0.1", READ, ALLOW)]
+        )

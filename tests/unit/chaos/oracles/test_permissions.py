@@ -74,7 +74,9 @@ def image() -> Any:
                 [
                     TopicProduceResponse(
                         name="vault",
-                        partition_responses=[PartitionProduceResponse(index=0, error_code=29, base_offset=-1)],
+                        partition_responses=[
+                            PartitionProduceResponse(index=0, error_code=29, base_offset=-1)
+                        ],
                     )
                 ]
             ),
@@ -153,7 +155,9 @@ def test_an_account_bounds_what_is_taken_by_quota_burst_and_last_requests():
     account.take(two, 300)
     assert (account.taken, account.bound(10.0)) == (1_000, 100 * BURST_S + 500 + 300)
     assert account.bound(15.0) == 100 * (5 + BURST_S) + 800
-    assert account.bound(71.0) == 100 * (61 + BURST_S) + 800 + 500 * 2, "each may come again when it was muted longest"
+    assert account.bound(71.0) == 100 * (61 + BURST_S) + 800 + 500 * 2, (
+        "each may come again when it was muted longest"
+    )
 
 
 def test_some_scenarios_are_secured_and_the_others_are_as_they_were():
@@ -163,4 +167,6 @@ def test_some_scenarios_are_secured_and_the_others_are_as_they_were():
     for one in scenarios:
         guests = [spec for spec in one.workloads if spec.kind in ("guest", "security-operator")]
         assert bool(guests) is security.is_secured(one.properties)
-        assert guests == list(one.workloads[len(one.workloads) - len(guests) :]), "the others keep their streams"
+        assert guests == list(one.workloads[len(one.workloads) - len(guests) :]), (
+            "the others keep their streams"
+        )
