@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from kraft.chaos.workload.connection import ClientConnection
@@ -26,7 +27,7 @@ async def authenticate(
             request = steps.send(answer)
             version = APIS[request.API_KEY].versions[-1]
             body: asyncio.Future[memoryview | None] = loop.create_future()
-            connection.request(request, version, timeout_s, lambda frame, to=body: _settle(to, frame))
+            connection.request(request, version, timeout_s, partial(_settle, body))
             frame = await body
             if frame is None:
                 raise ConnectionError(connection.reason)
