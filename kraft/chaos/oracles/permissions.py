@@ -89,7 +89,9 @@ def needs(answer: Any, image: MetadataImage) -> Iterator[Need]:
         case ApiKey.FETCH:
             for topic in answer.responses:
                 known = image.topics.get(topic.topic_id)
-                for one in topic.partitions if known is not None else ():
+                if known is None:
+                    continue
+                for one in topic.partitions:
                     yield Need(
                         AclOperation.READ, ResourceType.TOPIC, known.name, one.error_code == topic_code
                     )
