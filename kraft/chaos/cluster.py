@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from kraft.chaos import security
 from kraft.chaos.node_folders import DATA, format_if_empty
 from kraft.chaos.scenario import NodeSpec
 from kraft.chaos.world.environment import simulated_environment
@@ -20,10 +21,11 @@ from kraft.chaos.world.simulation import Simulation
 from kraft.config import BROKER_ROLE, CONTROLLER_ROLE, load_config
 from kraft.environment import Environment
 from kraft.node import STARTUP_ERRORS, Node
+from kraft.security.mechanisms import Credentials
 from quorum.controller.topic_names import is_internal
 from quorum.metadata.image import MetadataImage, PartitionImage
 
-CLIENT_PORT, CONTROLLER_PORT, HTTP_PORT = 9092, 9093, 8080
+CLIENT_PORT, CONTROLLER_PORT, NODES_PORT, HTTP_PORT = 9092, 9093, 9094, 8080
 PROPERTIES: Mapping[str, str] = {
     "controller.listener.names": "CONTROLLER",
     "controller.listener.secret": "of the simulation",
@@ -101,6 +103,11 @@ class SimulatedCluster:
         self._asked_to_stop: set[str] = set()
 
     @property
+    def credentials(self) -> Credentials | None:
+        """What the clients of a workload say who they are with, if they have to."""
+        return security.ADMINISTRATOR if security.is_secured(self.properties) else None
+
+    @property
     def addresses(self) -> dict[int, tuple[str, int]]:
         """Where clients connect to brokers."""
         return {n: (self.hosts[n].address, CLIENT_PORT) for n in self.broker_ids}
@@ -110,7 +117,11 @@ class SimulatedCluster:
         spec, host = self.specs[node_id], self.hosts[node_id].address
         listeners = []
         if BROKER_ROLE in spec.roles:
-            listeners.append(f"PLAINTEXT://{host}:{CLIENT_PORT}")
+            if self.credentials is None:
+                listeners.append(f"PLAINTEXT://{host}:{CLIENT_PORT}")
+            else:
+                listeners.append(f"{security.CLIENTS}://{host}:{CLIENT_PORT}")
+                listeners.append(f"{security.NODES}://{host}:{NODES_PORT}")
         if CONTROLLER_ROLE in spec.roles:
             listeners.append(f"CONTROLLER://{host}:{CONTROLLER_PORT}")
         lines = {

@@ -21,16 +21,20 @@ from kraft.chaos.oracles.events import (
     UNCLEAN_ELECTION,
 )
 from kraft.chaos.oracles.group_log import COUNTERS as WRITTEN_BY_COORDINATORS
+from kraft.chaos.oracles.permissions import EVENTS as OF_PERMISSIONS
 from kraft.chaos.oracles.stable_offsets import COUNTERS as IN_LOGS
+from kraft.chaos.oracles.taken import EVENTS as OF_QUOTAS
 from kraft.chaos.outcome import FAULT_PREFIX
 from kraft.chaos.report import Asked
 from kraft.chaos.workload.base import CLIENT_CRASH
 from kraft.chaos.workload.final import BEYOND_REPAIR
 from kraft.chaos.workload.groups.member import COUNTERS as OF_MEMBERS
 from kraft.chaos.workload.groups.topic import GREW
+from kraft.chaos.workload.guest import EVENTS as OF_GUESTS
 from kraft.chaos.workload.offset_lister import NOT_AVAILABLE_YET
 from kraft.chaos.workload.operator import EXPECTED
 from kraft.chaos.workload.reader import BEHIND_THE_END, OUT_OF_RANGE_NEARER, SENT_NEARER
+from kraft.chaos.workload.security_operator import EVENTS as OF_SECURITY
 from kraft.chaos.workload.transactions.processor import EVENTS as OF_PROCESSORS
 from kraft.chaos.workload.transactions.producer import EVENTS as OF_TRANSACTIONS
 
@@ -43,6 +47,10 @@ EVENTS: Final = tuple(
             *OF_TRANSACTIONS,
             *EXPECTED,
             *OF_MEMBERS,
+            *OF_PERMISSIONS,
+            *OF_QUOTAS,
+            *OF_GUESTS,
+            *OF_SECURITY,
             *WRITTEN_BY_COORDINATORS,
             GREW,
             BEHIND_THE_END,

@@ -72,6 +72,8 @@ class WorkloadSpec:
     """Of a transactional client: which protocol it speaks, as its age and the cluster's level have it."""
     output: str = ""
     """Of a processor: the topic that it writes to."""
+    user: str = ""
+    """Of a guest: the name that it says, in a secured scenario."""
     crashes: bool = True
     """Whether its process may crash and come back, drawn from its stream."""
 

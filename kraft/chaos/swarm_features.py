@@ -2,7 +2,8 @@
 
 The features are fetch sessions of consumers and their number at a broker (KIP-227), racks and reading from
 followers (KIP-392), throttled replication (KIP-73), segments that reserve their room at once, consumer groups of
-both protocols, transactions, and clusters that flush every record, whose machines all lose their power at once. Their
+both protocols, transactions, clusters that flush every record, whose machines all lose their power at once, and
+clusters with users, permissions and quotas. Their
 random streams are their own, so that a seed keeps the cluster, the clients and the faults that it would have without
 them. Pure; `swarm` calls it.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
+from kraft.chaos import security
 from kraft.chaos.scenario import FaultSpec, Scenario, TopicSpec, WorkloadSpec
 from partitions.replica_selector import RACK_AWARE_SELECTOR
 
@@ -43,6 +45,8 @@ TRANSACTIONS_ODDS = 0.4
 TRANSACTION_VERSION = "transaction.version"
 OLD_CLUSTER_ODDS, OLD_CLIENT_ODDS = 0.3, 0.25
 """Of clusters of transaction.version 1, and of clients that speak the older protocol to a cluster of version 2."""
+SECURED_ODDS = 0.2
+"""The part of clusters whose clients say who they are, and with guests whose permissions change."""
 LEDGER, RESULTS, PROCESSORS = "ledger", "results", "processors"
 
 
@@ -53,7 +57,9 @@ def add_features(scenario: Scenario, *, adds_faults: bool = True) -> Scenario:
         scenario = feature(rng, scenario)
     scenario = _grouped(Random(f"{scenario.seed}/swarm/groups"), scenario)
     scenario = _transacted(Random(f"{scenario.seed}/swarm/transactions"), scenario)
-    return _flushed(Random(f"{scenario.seed}/swarm/flushes"), scenario) if adds_faults else scenario
+    if adds_faults:
+        scenario = _flushed(Random(f"{scenario.seed}/swarm/flushes"), scenario)
+    return _secured(Random(f"{scenario.seed}/swarm/security"), scenario)
 
 
 def _sessions(rng: Random, scenario: Scenario) -> Scenario:
@@ -155,6 +161,29 @@ def _flushed(rng: Random, scenario: Scenario) -> Scenario:
         scenario,
         faults=tuple(sorted((*scenario.faults, *more), key=lambda fault: fault.at_s)),
         properties={**scenario.properties, "log.flush.interval.messages": "1"},
+    )
+
+
+def _secured(rng: Random, scenario: Scenario) -> Scenario:
+    return secured(rng, scenario) if rng.random() < SECURED_ODDS else scenario
+
+
+def secured(rng: Random, scenario: Scenario) -> Scenario:
+    """The scenario with clients that say who they are, guests, and a topic of theirs."""
+    factor = min(3, len(scenario.brokers))
+    vault = TopicSpec(
+        security.VAULT, rng.choice((1, 2)), factor, {"min.insync.replicas": str(min(2, factor))}
+    )
+    first = len(scenario.workloads)
+    workloads = [WorkloadSpec("security-operator", first, security.VAULT, per_second=rng.choice((3.0, 8.0)))]
+    for number, user in enumerate(rng.choices(security.GUESTS, k=rng.choice((2, 3))), first + 1):
+        rate = rng.choice((10.0, 25.0))
+        workloads.append(WorkloadSpec("guest", number, security.VAULT, per_second=rate, user=user))
+    return replace(
+        scenario,
+        topics=(*scenario.topics, vault),
+        workloads=(*scenario.workloads, *workloads),
+        properties={**scenario.properties, **security.PROPERTIES},
     )
 
 

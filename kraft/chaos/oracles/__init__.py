@@ -11,6 +11,7 @@ product carries neither hooks nor switches for its judges, and a renamed method 
 - `isr_by_lag`: how long a follower counts as in sync; `excuse`: the losses that injected faults explain;
 - `group_log`, `probes_groups`: the order of what coordinators of groups wrote, and what clients are told of it;
 - `stable_offsets`, `probes_transactions`: open transactions, and what readers of committed records are told;
+- `permissions`: what a broker served and refused, against its ACLs; `taken`: what clients took, against quotas;
 - `convergence`: the state at the end.
 
 All of it is incremental: it works when something changes.
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
+from kraft.chaos import security
 from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.history import TopicKey, Value
 from kraft.chaos.oracles.convergence import Convergence
@@ -30,6 +32,7 @@ from kraft.chaos.oracles.isr_by_lag import IsrByLag
 from kraft.chaos.oracles.listed_offsets import ListedOffsets
 from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.node_disks import NodeDisks
+from kraft.chaos.oracles.permissions import Permissions
 from kraft.chaos.oracles.probes import LogProbes, PartitionProbes
 from kraft.chaos.oracles.probes_cleaner import CleanerProbes
 from kraft.chaos.oracles.probes_fetch import FetchProbes
@@ -43,6 +46,7 @@ from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.retention import RetentionJudge
 from kraft.chaos.oracles.shadow_log import BIT_ROT, POWER_LOSS
+from kraft.chaos.oracles.taken import TakenByClients
 from kraft.chaos.oracles.wrapping import Probes, Whose
 from kraft.chaos.verdict import Verdicts
 from kraft.config import load_config
@@ -86,6 +90,7 @@ class WhiteBox:
         self._leader_probes = LeaderProbes(
             verdicts, whose, IsrByLag(verdicts, self.metadata.name), _lag_max_ms(cluster)
         )
+        is_secured = security.is_secured(cluster.properties)
         self._probes: tuple[Probes, ...] = (
             LogProbes(verdicts, whose, self._replicas, self._disks),
             PartitionProbes(verdicts, whose, self.replication),
@@ -105,6 +110,8 @@ class WhiteBox:
             self._quorum_probes,
             self.groups,
             self.transactions,
+            Permissions(verdicts, whose, is_secured=is_secured),
+            TakenByClients(verdicts, whose, is_secured=is_secured),
         )
 
     @contextmanager

@@ -28,10 +28,12 @@ from kraft.chaos.workload.groups.classic_member import ClassicMember
 from kraft.chaos.workload.groups.consumer_member import ConsumerMember
 from kraft.chaos.workload.groups.topic import GroupTopic
 from kraft.chaos.workload.groups.watch import Unwatched, WatchesGroups
+from kraft.chaos.workload.guest import Guest
 from kraft.chaos.workload.offset_lister import OffsetLister
 from kraft.chaos.workload.operator import Operator
 from kraft.chaos.workload.plain_producer import PlainProducer
 from kraft.chaos.workload.producer import IdempotentProducer
+from kraft.chaos.workload.security_operator import SecurityOperator
 from kraft.chaos.workload.transactions.processor import Processor
 from kraft.chaos.workload.transactions.producer import TransactionalProducer, ZombieProducer
 from kraft.chaos.workload.transactions.readers import FINAL, CommittedConsumer, FinalCommittedReader
@@ -50,6 +52,8 @@ WORKLOADS: Mapping[str, WorkloadFactory] = {
     "classic-member": ClassicMember,
     "consumer-member": ConsumerMember,
     "group-topic": GroupTopic,
+    "guest": Guest,
+    "security-operator": SecurityOperator,
     "transactional-producer": TransactionalProducer,
     "zombie-producer": ZombieProducer,
     "processor": Processor,

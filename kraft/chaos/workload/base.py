@@ -22,6 +22,7 @@ from kraft.chaos.workload.groups.board import GroupBoard
 from kraft.chaos.workload.groups.watch import Unwatched, WatchesGroups
 from kraft.chaos.workload.transactions.watch import UnwatchedTransactions, WatchesTransactions
 from kraft.chaos.world.host import Host, Process
+from kraft.security.mechanisms import Credentials
 
 CLIENT_CRASH = "client crash"
 LIFE_S = (6.0, 30.0)
@@ -136,7 +137,13 @@ class Workload(ABC):
             self.around.cluster.simulation.call_later(self.rng.uniform(*LIFE_S), self._crash, looks)
 
     async def _live(self, process: Process) -> None:
-        client = Client(self.around.cluster.addresses, self.rng, self.topics, self._on_surprise)
+        client = Client(
+            self.around.cluster.addresses,
+            self.rng,
+            self.topics,
+            self._on_surprise,
+            credentials=self.credentials,
+        )
         await self.run(process, client)
         self.drained = True
 
@@ -171,6 +178,11 @@ class Workload(ABC):
         return []
 
     # -- for the kinds of workloads
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What its client says who it is with, if it has to."""
+        return self.around.cluster.credentials
 
     @abstractmethod
     async def run(self, process: Process, client: Client) -> None:

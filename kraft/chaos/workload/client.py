@@ -12,14 +12,18 @@ import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from kraft.chaos.workload.authentication import authenticate
 from kraft.chaos.workload.connection import ClientConnection
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.messages import decode_response
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kraft.protocol.schemas.producers import InitProducerIdRequest, InitProducerIdResponse
+from kraft.security.mechanisms import Credentials
+from kraft.security.scram import SaslError
 
 METADATA_VERSION, INIT_PRODUCER_ID_VERSION = 12, 4
+NONCE_BYTES = 12
 CONNECT_TIMEOUT_S = 1.0
 REQUEST_TIMEOUT_S = 2.0
 BACKOFF_S = (0.02, 0.1)
@@ -56,9 +60,11 @@ class Client:
         surprise: Callable[[int, str], None],
         *,
         follows_names: bool = False,
+        credentials: Credentials | None = None,
     ) -> None:
         """Metadata is asked for `topics`; `surprise(broker, text)` reports an answer that a correct client must never
-        get. `follows_names`: a topic made anew under a name takes the place of the one before."""
+        get. `follows_names`: a topic made anew under a name takes the place of the one before.
+        `credentials`: what it says who it is with, if it has to."""
         self.rng = rng
         self.loop = asyncio.get_running_loop()
         self.topics = dict.fromkeys(topics)
@@ -74,6 +80,7 @@ class Client:
         self._refreshed_s = 0.0
         self.surprise = surprise
         self._follows_names = follows_names
+        self._credentials = credentials
         self._background: set[asyncio.Task[Any]] = set()
 
     async def back_off(self) -> None:
@@ -114,7 +121,28 @@ class Client:
             _, connection = await self.loop.create_connection(
                 lambda: ClientConnection(broker, self.surprise), host, port
             )
+            if self._credentials is not None:
+                await self._authenticate(connection, self._credentials)
         return connection
+
+    async def _authenticate(self, connection: ClientConnection, credentials: Credentials) -> None:
+        nonce = self.rng.randbytes(NONCE_BYTES).hex()
+        await authenticate(connection, credentials, nonce, timeout_s=CONNECT_TIMEOUT_S)
+
+    async def lets_in(self, broker: int, credentials: Credentials) -> bool:
+        """Whether a broker believes these, on a connection of their own. Raises OSError without a connection."""
+        host, port = self._addresses[broker]
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await self.loop.create_connection(lambda: ClientConnection(broker), host, port)
+            try:
+                await self._authenticate(connection, credentials)
+            except ConnectionError:
+                return False
+            except SaslError:
+                return True  # a thief does not ask the broker for a proof
+            finally:
+                connection.close("it was an attempt")
+            return True
 
     def _connected(self, broker: int, done: asyncio.Task[ClientConnection]) -> None:
         del self._connecting[broker]

@@ -24,6 +24,7 @@ from tests.chaos.mutations import (
     raft_journal,
     raft_world,
     replication,
+    security,
     transactions,
     truncation,
 )
@@ -39,6 +40,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *flushes.MUTATIONS,
     *groups.MUTATIONS,
     *transactions.MUTATIONS,
+    *security.MUTATIONS,
     *log.MUTATIONS,
     *cleaner.MUTATIONS,
     *disk.MUTATIONS,

@@ -80,6 +80,10 @@ ORACLES = frozenset(
         "unmade-commit",
         "lost-commit",
         "strangers-turned-away",
+        "served-without-permission",
+        "refused-with-permission",
+        "authentication",
+        "quota-exceeded",
         *QUORUM_ORACLES,
     }
 )

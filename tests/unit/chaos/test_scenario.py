@@ -9,6 +9,7 @@ from kraft.chaos import swarm
 from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS
 from kraft.chaos.playable import WITHOUT_TOPIC
 from kraft.chaos.scenario import Scenario, ScenarioError
+from kraft.chaos.security import VAULT
 from kraft.chaos.swarm import scenario_of
 from kraft.chaos.swarm_features import LEDGER, MEMBER_KINDS, RESULTS
 from kraft.chaos.workload import WORKLOADS
@@ -176,7 +177,7 @@ def test_what_is_drawn_besides_leaves_the_rest_as_it_was(monkeypatch):
         readers = [
             dataclasses.replace(one, rack="", fetch_sessions=False)
             for one in scenario.workloads
-            if not one.group and not one.transactional_id and one.topic not in (LEDGER, RESULTS)
+            if not one.group and not one.transactional_id and one.topic not in (LEDGER, RESULTS, VAULT)
         ]
         assert list(plain.workloads) == readers
         names = [topic.name for topic in scenario.topics]

@@ -126,7 +126,12 @@ class GroupMember(Workload):
 
     async def _live(self, process: Process) -> None:
         client = Client(
-            self.around.cluster.addresses, self.rng, self.topics, self._on_surprise, follows_names=True
+            self.around.cluster.addresses,
+            self.rng,
+            self.topics,
+            self._on_surprise,
+            follows_names=True,
+            credentials=self.credentials,
         )
         await client.wait_for_topics()
         client.topics.update(dict.fromkeys(self.subscribed))

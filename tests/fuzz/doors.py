@@ -1,0 +1,145 @@
+"""The doors of a node without a network: the product's connections, fed by a transport that only takes notes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from kraft.network.connection import Connection
+from quorum.rpc.bad_requests import RequestErrorLog
+from quorum.rpc.connection_gate import ConnectionGate
+from quorum.rpc.request_door import RequestLine
+from tests.support.broker_world import BrokerWorld
+from tests.unit.broker.test_sasl import door
+
+ANONYMOUS = "User:ANONYMOUS"
+LINE = RequestLine(b"GET /", b"HEAD /", b"POST /rpc/")
+"""All that the controller's and the pages' listener take."""
+TURNS = 3
+"""Of the loop, after each input: what was put off has run then."""
+
+Feed = Callable[[bytes], Awaitable[None]]
+"""Takes all that one stranger sends. Raises whatever a door lets through, and AssertionError if he was let in."""
+
+
+class Transport(asyncio.Transport):
+    """The transport of one stranger."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("192.0.2.1", 1)})
+        self._closing = False
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        self._closing = True
+
+    abort = close
+
+    def write(self, data: Any) -> None:
+        """Nobody reads it."""
+
+    def writelines(self, list_of_data: Any) -> None:
+        """Nobody reads it."""
+
+    def write_eof(self) -> None:
+        """Nobody reads it."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """It holds nothing."""
+
+    def pause_reading(self) -> None:
+        """All of an input is there at once."""
+
+    def resume_reading(self) -> None:
+        """All of an input is there at once."""
+
+    def is_reading(self) -> bool:
+        return not self._closing
+
+
+async def visit(protocol: Any, data: bytes) -> None:
+    """One connection from its beginning to its end."""
+    transport = Transport()
+    protocol.connection_made(transport)
+    left = memoryview(data)
+    while left and not transport.is_closing():
+        buffer = protocol.get_buffer(len(left))
+        size = min(len(buffer), len(left))
+        if not size:
+            break  # it asks for no more before it has answered
+        buffer[:size] = left[:size]
+        protocol.buffer_updated(size)
+        left = left[size:]
+    if not transport.is_closing():
+        protocol.eof_received()
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    protocol.connection_lost(None)
+
+
+@asynccontextmanager
+async def broker() -> AsyncIterator[Feed]:
+    """A SASL listener of a broker."""
+    world = BrokerWorld()
+    async with door(world) as opened:
+
+        async def feed(data: bytes) -> None:
+            opened.sessions.clear()
+            await visit(Connection(opened.server, asyncio.get_running_loop()), data)
+            assert {session.principal for session in opened.sessions} <= {ANONYMOUS}
+
+        yield feed
+
+
+@asynccontextmanager
+async def pages() -> AsyncIterator[Feed]:
+    """An HTTP listener: that of controllers, and that of pages."""
+
+    async def refuse(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=401)
+
+    server = web.Server(refuse, logger=RequestErrorLog("fuzz"), access_log=None, lingering_time=0)
+    gate = ConnectionGate(server, asyncio.get_running_loop(), LINE, lambda who, what: None)
+
+    async def feed(data: bytes) -> None:
+        await visit(gate(), data)
+
+    yield feed
+    await server.shutdown(0)
+
+
+class Errors(logging.Handler):
+    """Notes what is logged as an error: strangers cause none."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self.texts) < 10:
+            self.texts.append(self.format(record))
+
+
+@asynccontextmanager
+async def no_errors() -> AsyncIterator[None]:
+    """Fails at its end if anything was logged as an error meanwhile. Warnings about strangers are not even made."""
+    errors = Errors()
+    root = logging.getLogger()
+    root.addHandler(errors)
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        root.removeHandler(errors)
+    assert errors.texts == [], errors.texts

@@ -1,0 +1,71 @@
+"""Bytes of strangers, drawn from a seed: frames, HTTP heads, TLS records; well formed, damaged, and noise."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.unit.broker.test_sasl import any_request
+
+HEADS = (
+    b"GET /session HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST /rpc/fetch HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody",
+    b"GET /raft HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"HEAD /metrics HTTP/1.0\r\n\r\n",
+    b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic eDp5\r\n\r\n",
+    b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
+)
+TLS_TYPES = (20, 21, 22, 23, 24, 0, 255)
+HELLO = bytes.fromhex(
+    "16030100450100004103030000000000000000000000000000000000000000000000000000000000000000000004130113020100"
+    "0014002b0003020304000d0004000208040000000000"
+)
+"""The beginning of a handshake."""
+DAMAGES_MAX = 4
+INT32 = 2**31
+
+
+def damaged(rng: Random, data: bytes) -> bytes:
+    """Some bytes changed, cut away, doubled or put in."""
+    content = bytearray(data)
+    for _ in range(rng.randrange(DAMAGES_MAX)):
+        at = rng.randrange(len(content) + 1)
+        match rng.randrange(4):
+            case 0 if at < len(content):
+                content[at] ^= 1 << rng.randrange(8)
+            case 1:
+                del content[at:]
+            case 2:
+                content[at:at] = content[: rng.randrange(200)]
+            case _:
+                content[at:at] = rng.randbytes(rng.randrange(20))
+    return bytes(content)
+
+
+def frames(rng: Random) -> bytes:
+    """What a Kafka client might send before it has said who it is. Some lengths lie."""
+    parts = []
+    for _ in range(rng.randrange(1, 5)):
+        content = any_request(rng)
+        length = len(content) if rng.random() < 0.9 else rng.randrange(-INT32, INT32)
+        parts += (length.to_bytes(4, "big", signed=True), content)
+    return b"".join(parts)
+
+
+def http(rng: Random) -> bytes:
+    """One or two requests."""
+    if rng.random() < 0.1:
+        return rng.randbytes(rng.randrange(400))
+    return b"".join(damaged(rng, rng.choice(HEADS)) for _ in range(rng.randrange(1, 3)))
+
+
+def tls(rng: Random) -> bytes:
+    """Records of any type and length, handshakes that end early, and what does not speak TLS at all."""
+    choice = rng.random()
+    if choice < 0.4:
+        return damaged(rng, HELLO)
+    if choice < 0.7:
+        body = rng.randbytes(rng.randrange(300))
+        size = len(body) if rng.random() < 0.7 else rng.randrange(2**16)
+        return bytes((rng.choice(TLS_TYPES), 3, rng.randrange(5))) + size.to_bytes(2, "big") + body
+    return frames(rng) if choice < 0.85 else http(rng)
