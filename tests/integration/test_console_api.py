@@ -137,7 +137,7 @@ def test_groups_are_measured_while_somebody_looks(running: ThreadedCluster) -> N
         6,
         member["member_id"],
     )
-    assert document["history"]["lag"][-1] == 6
+    assert [lag for lag in document["history"]["lag"] if lag is not None][-1] == 6
     (listed,) = shown(running, f"/api/groups?q={group}", node_id=3)["groups"]
     assert listed["lag"] == 6
     clients = [
