@@ -74,7 +74,7 @@ def _connected(
 
 
 def _introduce(connection: socket.socket, port: int, credentials: Credentials) -> None:
-    def step(request: Message, _answer: type[R]) -> R:
+    def step(request: Message, answer: type[R]) -> R:
         is_handshake = isinstance(request, SaslHandshakeRequest)
         version = SASL_HANDSHAKE_VERSION if is_handshake else SASL_AUTHENTICATE_VERSION
         answered: R = _exchange(connection, request, version)
