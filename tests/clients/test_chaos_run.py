@@ -76,9 +76,9 @@ def base(tmp_path: Path) -> Iterator[Path]:
     clean_up(tmp_path / "runs")
 
 
-def judged(experiment: Experiment, base: Path) -> tuple[Verdict, list[Reason]]:
+def judged(experiment: Experiment, base: Path, *, secure: bool = False) -> tuple[Verdict, list[Reason]]:
     """The verdict, and its reasons but for what a busy machine explains."""
-    verdict = judge(experiment, run.play(experiment, SEED, base=base))
+    verdict = judge(experiment, run.play(experiment, SEED, base=base, secure=secure))
     assert list(base.iterdir()) == [], "a run leaves nothing behind"
     return verdict, [one for one in verdict.reasons if one.rule != "starved"]
 
@@ -114,6 +114,14 @@ def test_a_leader_whom_nobody_hears_is_replaced(base: Path) -> None:
     verdict, reasons = judged(experiment, base)
     assert reasons == []
     assert verdict.counts["elections"] >= 1
+
+
+def test_a_secured_cluster_is_played_as_every_other_one(base: Path) -> None:
+    """Clients, probes, watchers and the fresh reader say who they are; relays carry what they cannot read."""
+    experiment = experiment_of("secured", [IDEMPOTENT, CONSUMER, GROUP, STORM], [KILL])
+    verdict, reasons = judged(experiment, base, secure=True)
+    assert reasons == []
+    assert verdict.counts["connections"] >= 50
 
 
 def test_transactions_have_one_outcome_though_their_coordinator_dies(base: Path) -> None:

@@ -22,9 +22,9 @@ from kraft.spark.errors import AuthenticationError
 CLIENT_ID: Final = "kraft-chaos"
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _LENGTH: Final = struct.Struct(">i")
-Asked = TypeVar("Asked", bound=Message)
 
 
+R = TypeVar("R", bound=Message)
 SASL_HANDSHAKE_VERSION: Final = 1
 SASL_AUTHENTICATE_VERSION: Final = 2
 
@@ -74,12 +74,11 @@ def _connected(
 
 
 def _introduce(connection: socket.socket, port: int, credentials: Credentials) -> None:
-    def step(request: Message, answer: type[Asked]) -> Asked:
+    def step(request: Message, answer: type[R]) -> R:
         is_handshake = isinstance(request, SaslHandshakeRequest)
         version = SASL_HANDSHAKE_VERSION if is_handshake else SASL_AUTHENTICATE_VERSION
-        found = _exchange(connection, request, version)
-        assert isinstance(found, answer)
-        return found
+        answered: R = _exchange(connection, request, version)
+        return answered
 
     authenticate(step, f"port {port}", credentials)
 

@@ -1,4 +1,4 @@
-"""Where an experiment's clients dial: the same for librdkafka, raw connections, relayed listeners of a secured one."""
+"""Where an experiment's clients dial: the same for librdkafka, raw connections and programs."""
 
 from __future__ import annotations
 
