@@ -6,6 +6,7 @@ run, so that the disk holds one run's bytes at most.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -133,8 +134,10 @@ class Cluster:
 
 
 @contextmanager
-def cluster(directory: Path, nodes: int, settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
-    """A fresh cluster in `directory`, started by the command that users start it with."""
+def cluster(
+    directory: Path, nodes: int, settings: Mapping[str, str] | None = None, *, root: Path = ROOT
+) -> Iterator[Cluster]:
+    """A fresh cluster in `directory`, started by the command that users start it with, of the checkout in `root`."""
     local = LocalCluster(directory)
     command = [sys.executable, "-m", "kraft.cli.entry", "cluster", "start", "--dir", str(directory)]
     command += ["--nodes", str(nodes), "--port", str(free_port_range(nodes))]
@@ -145,7 +148,8 @@ def cluster(directory: Path, nodes: int, settings: Mapping[str, str] | None = No
         try:
             done = subprocess.run(
                 command,
-                cwd=ROOT,
+                cwd=root,
+                env={**os.environ, "PYTHONPATH": str(root)},
                 capture_output=True,
                 text=True,
                 timeout=CLUSTER_START_TIMEOUT_S,

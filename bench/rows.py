@@ -228,7 +228,7 @@ def _run_null(row: Row, records: int) -> Sample:
         batch_records=row.parameters.batch_records,
         keep=row.is_latency,
     ) as null:
-        return _measure(null, loads_of(row, null.bootstrap, TOPIC, records), row.record_bytes)
+        return measure(null, loads_of(row, null.bootstrap, TOPIC, records), row.record_bytes)
 
 
 def run_real(row: Row, records: int, brokers: Cluster) -> Sample:
@@ -236,8 +236,8 @@ def run_real(row: Row, records: int, brokers: Cluster) -> Sample:
     with brokers.topic(1 if row.is_latency else PARTITIONS, row.replicas) as topic:
         if row.consumers:
             filling = [_producer(row, brokers.bootstrap, topic, records, "1")]
-            _measure(brokers, filling, row.record_bytes)
-        return _measure(brokers, loads_of(row, brokers.bootstrap, topic, records), row.record_bytes)
+            measure(brokers, filling, row.record_bytes)
+        return measure(brokers, loads_of(row, brokers.bootstrap, topic, records), row.record_bytes)
 
 
 def loads_of(row: Row, bootstrap: str, topic: str, records: int) -> list[list[object]]:
@@ -257,8 +257,8 @@ def _producer(row: Row, bootstrap: str, topic: str, records: int, acks: str) -> 
     return ["produce", bootstrap, topic, PARTITIONS, records, acks, *parameters]
 
 
-def _measure(brokers: Brokers, loads: Sequence[Sequence[object]], record_bytes: int) -> Sample:
-    """Runs the workers together; the rate is that of all records until the last worker is done."""
+def measure(brokers: Brokers, loads: Sequence[Sequence[object]], record_bytes: int) -> Sample:
+    """Runs the workers together, at `brokers`; the rate is that of all records until the last worker is done."""
     pids = brokers.pids()
     with children(WORKERS, loads) as workers:
         before_s = cpu_seconds(pids)

@@ -2,13 +2,13 @@
 
     python -m bench.workers produce BOOTSTRAP TOPIC PARTITIONS RECORDS ACKS [RECORD_BYTES [SETTING=VALUE …]]
     python -m bench.workers transact BOOTSTRAP TOPIC PARTITIONS RECORDS TRANSACTION_MS
-    python -m bench.workers consume BOOTSTRAP TOPIC FIRST_PARTITION PARTITIONS RECORDS
+    python -m bench.workers consume BOOTSTRAP TOPIC FIRST_PARTITION PARTITIONS RECORDS [SETTING=VALUE …]
     python -m bench.workers latency BOOTSTRAP TOPIC RECORDS
     python -m bench.workers paced BOOTSTRAP TOPIC PARTITIONS RECORDS_PER_S RECORDS
 
 A worker prints `ready` when it has the topic's metadata and starts when it reads a line, so that several start
 together and start-up is not measured. A worker that cannot reach its broker, or sees a record fail, ends with a
-sentence and exit code 1. Its settings keep the client from being the limit; a producer can be given others, which are
+sentence and exit code 1. Its settings keep the client from being the limit; it can be given others, which are
 librdkafka's own.
 """
 
@@ -117,10 +117,19 @@ def transact(bootstrap: str, topic: str, partitions: int, records: int, transact
     producer.close()
 
 
-def consume(bootstrap: str, topic: str, first: int, partitions: int, records: int) -> None:
-    """Reads `records` records from the start of some partitions."""
+def consume(
+    bootstrap: str,
+    topic: str,
+    first: int,
+    partitions: int,
+    records: int,
+    settings: Mapping[str, str] | None = None,
+) -> None:
+    """Reads `records` records from the start of some partitions. `settings` go over `CONSUMER_SETTINGS`."""
     consumer = BatchConsumer(
-        {**CONSUMER_SETTINGS, "bootstrap.servers": bootstrap}, topic, range(first, first + partitions)
+        {**CONSUMER_SETTINGS, **(settings or {}), "bootstrap.servers": bootstrap},
+        topic,
+        range(first, first + partitions),
     )
     _wait_for_start()
     started = time.monotonic()
@@ -199,9 +208,7 @@ def settings_of(words: Sequence[str]) -> dict[str, str]:
     pairs = [word.partition("=") for word in words]
     for name, is_there, _ in pairs:
         if not name or not is_there:
-            raise LibraryError(
-                f"a producer's setting is written SETTING=VALUE, but here is {name + is_there!r}"
-            )
+            raise LibraryError(f"a setting is written SETTING=VALUE, but here is {name + is_there!r}")
     return {name: value for name, _, value in pairs}
 
 
@@ -214,8 +221,9 @@ def main(arguments: list[str]) -> None:
             produce(bootstrap, topic, int(partitions), int(records), acks, int(record_bytes), given)
         case ["transact", bootstrap, topic, partitions, records, transaction_ms]:
             transact(bootstrap, topic, int(partitions), int(records), int(transaction_ms))
-        case ["consume", bootstrap, topic, first, partitions, records]:
-            consume(bootstrap, topic, int(first), int(partitions), int(records))
+        case ["consume", bootstrap, topic, first, partitions, records, *settings]:
+            given = settings_of(settings)
+            consume(bootstrap, topic, int(first), int(partitions), int(records), given)
         case ["latency", bootstrap, topic, records]:
             latency(bootstrap, topic, int(records))
         case ["paced", bootstrap, topic, partitions, records_per_s, records]:

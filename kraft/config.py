@@ -33,7 +33,8 @@ from kraft.listeners import (
     split_host_port,
 )
 from kraft.properties import PropertiesError, parse_properties
-from kraft.security.mechanisms import MECHANISMS, PLAIN
+from kraft.security.mechanisms import OAUTHBEARER, OFFERED, PLAIN
+from kraft.security.super_users import STANDARD_AUTHORIZER
 from partitions.log.config import LogConfig, server_log_config, server_log_config_keys
 from partitions.log.errors import InvalidConfig
 
@@ -136,6 +137,13 @@ class ServerConfig:
         return name or self.values["security.inter.broker.protocol"] or self.broker_listeners[0].name
 
     @property
+    def open_listeners(self) -> tuple[Endpoint, ...]:
+        """Those of clients that other hosts reach, and that neither encrypt nor ask who one is."""
+        return tuple(
+            one for one in self.broker_listeners if one.protocol == "PLAINTEXT" and not is_loopback(one.host)
+        )
+
+    @property
     def inter_broker_listener(self) -> Endpoint:
         """Its own end of that listener."""
         name = self.inter_broker_listener_name
@@ -222,7 +230,7 @@ def _listener_key(name: str) -> str | None:
     if key in LISTENER_KEYS:
         return key
     mechanism, _, of_mechanism = key.partition(".")
-    return of_mechanism if mechanism.upper() in MECHANISMS and of_mechanism in LISTENER_KEYS else None
+    return of_mechanism if mechanism.upper() in OFFERED and of_mechanism in LISTENER_KEYS else None
 
 
 def _parsed(name: str, key: ConfigKey, text: str | None) -> Any:
@@ -374,12 +382,43 @@ def _check_together(config: ServerConfig) -> None:
             " or idle followers give up on their leader"
         )
     _check_inter_broker_listener(config)
+    _check_authorizer(config)
     for endpoint in config.broker_listeners:
         _check_security(config, endpoint)
     if config.get("http.ssl.enable"):
         _check_key_store(config, HTTP_LISTENER, "http.ssl.enable is true")
+    _check_http_authentication(config)
     _check_controller_security(config)
     _check_chaos(config)
+
+
+def http_authentication(config: ServerConfig) -> tuple[str, ...]:
+    """How those who ask for pages say who they are: basic, tls; empty: anybody may ask."""
+    methods: tuple[str, ...] | None = config.get("http.authentication")
+    if methods is None:
+        host, _ = split_host_port(config.get("http.listener"))
+        if is_loopback(host):
+            return ()
+        return ("basic", "tls") if _asks_http_certificates(config) else ("basic",)
+    return () if methods == ("none",) else methods
+
+
+def _asks_http_certificates(config: ServerConfig) -> bool:
+    is_asked = config.of_listener(HTTP_LISTENER, "ssl.client.auth") != "none"
+    return is_asked and bool(config.get("http.ssl.enable"))
+
+
+def _check_http_authentication(config: ServerConfig) -> None:
+    methods = config.get("http.authentication") or ()
+    if "none" in methods and len(methods) > 1:
+        raise ConfigError(
+            f"http.authentication={','.join(methods)}: none stands alone; leave it out, or the others"
+        )
+    if "tls" in methods and not _asks_http_certificates(config):
+        raise ConfigError(
+            "http.authentication has tls, and the HTTP server asks for no certificates; set http.ssl.enable=true and"
+            " listener.name.http.ssl.client.auth=required (or requested)"
+        )
 
 
 def _check_chaos(config: ServerConfig) -> None:
@@ -410,6 +449,17 @@ def _check_inter_broker_listener(config: ServerConfig) -> None:
         raise ConfigError(f"{named[0]}: {config.get(named[0])!r} is not among the broker's listeners")
 
 
+def _check_authorizer(config: ServerConfig) -> None:
+    """Who believes that clients are judged is not left in that belief."""
+    if config.get("authorizer.class.name"):
+        return
+    if config.get("super.users"):
+        raise ConfigError(
+            "super.users names who may do everything, and without authorizer.class.name everybody may;"
+            f" set authorizer.class.name={STANDARD_AUTHORIZER}, or take super.users out"
+        )
+
+
 def _check_security(config: ServerConfig, endpoint: Endpoint) -> None:
     """Whether a listener has what its protocol needs."""
     if endpoint.is_encrypted:
@@ -420,13 +470,19 @@ def _check_security(config: ServerConfig, endpoint: Endpoint) -> None:
     if mechanisms is None:
         raise ConfigError(
             f"sasl.enabled.mechanisms is not set, and the listener {endpoint.name} is {endpoint.protocol};"
-            f" name some of {', '.join(MECHANISMS)}"
+            f" name some of {', '.join(OFFERED)}"
         )
     if PLAIN in mechanisms and config.of_listener(endpoint.name, "sasl.jaas.config", PLAIN) is None:
         raise ConfigError(
             f"{jaas_key(endpoint.name, PLAIN)} is not set, and the listener {endpoint.name} offers PLAIN;"
             " write the login module with its users:"
             ' org.apache.kafka.common.security.plain.PlainLoginModule required user_NAME="PASSWORD";'
+        )
+    jwks = "sasl.oauthbearer.jwks.endpoint.url"
+    if OAUTHBEARER in mechanisms and config.of_listener(endpoint.name, jwks, OAUTHBEARER) is None:
+        raise ConfigError(
+            f"{jwks} is not set, and the listener {endpoint.name} offers OAUTHBEARER; tell where the keys are that"
+            " tokens are signed with: file:///…, https://… or http://…"
         )
     if endpoint.name == config.inter_broker_listener_name:
         _check_own_credentials(config, endpoint, mechanisms)

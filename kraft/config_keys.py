@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from kraft.listeners import PROTOCOLS, split_host_port
 from kraft.security.jaas import JaasError, LoginModule, parse_jaas
-from kraft.security.mechanisms import MECHANISMS
+from kraft.security.mechanisms import MECHANISMS, OFFERED
 from kraft.security.principal_mapping import PrincipalMapping, parse_principal_mapping
 from kraft.security.quotas.connection_quotas import canonical_ip
 from kraft.security.super_users import STANDARD_AUTHORIZER, parse_super_users
@@ -120,9 +121,9 @@ def _connections_by_ip(text: str) -> Mapping[str, int]:
 
 def _mechanisms(text: str) -> tuple[str, ...]:
     chosen = _list(text.upper())
-    unknown = [name for name in chosen if name not in MECHANISMS]
+    unknown = [name for name in chosen if name not in OFFERED]
     if unknown or not chosen or len(set(chosen)) != len(chosen):
-        raise ValueError(f"{text!r} is not supported; use some of {', '.join(MECHANISMS)}, each at most once")
+        raise ValueError(f"{text!r} is not supported; use some of {', '.join(OFFERED)}, each at most once")
     return chosen
 
 
@@ -130,6 +131,17 @@ def _mechanism(text: str) -> str:
     if text.upper() not in MECHANISMS:
         raise ValueError(f"{text!r} is not supported; use one of {', '.join(MECHANISMS)}")
     return text.upper()
+
+
+def _jwks_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme == "file" and parts.path.startswith("/") and parts.netloc in ("", "localhost"):
+        return text
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise ValueError(
+            "it must be like file:///PATH, https://HOST/PATH or http://HOST/PATH, without a password"
+        )
+    return text
 
 
 def _jaas(text: str) -> LoginModule:
@@ -262,7 +274,7 @@ _KEYS: Final = (
         "What principal a client's certificate stands for: RULE:pattern/replacement/[LU], …, or DEFAULT (KIP-371).",
     ),
     ConfigKey(
-        "sasl.enabled.mechanisms", "list", None, _mechanisms, f"What SASL listeners offer: {', '.join(MECHANISMS)}."
+        "sasl.enabled.mechanisms", "list", None, _mechanisms, f"What SASL listeners offer: {', '.join(OFFERED)}."
     ),
     ConfigKey(
         "sasl.mechanism.inter.broker.protocol", "string", None, _mechanism,
@@ -272,6 +284,36 @@ _KEYS: Final = (
         "sasl.jaas.config", "password", None, _jaas,
         "A login module and its options, as listener.name.<listener>.<mechanism>.sasl.jaas.config: username and"
         " password are this broker's towards others, user_NAME=\"PASSWORD\" are users of PLAIN.", True,
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.jwks.endpoint.url", "string", None, _jwks_url,
+        "Where the keys (JWKS) are that tokens of OAUTHBEARER are signed with: file:///…, https://… or http://…"
+        " (KIP-768).",
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms", "long", "3600000", _integer(1000, LONG_MAX),
+        "How often they are fetched again.",
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "long", "100", _integer(1, LONG_MAX),
+        "How long after a fetch that failed the next one comes; it doubles each time.",
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", "long", "10000", _integer(1, LONG_MAX),
+        "And how long at most.",
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.expected.audience", "list", None, _list,
+        "One of these has to be among a token's audiences (aud); not set: any token of the issuer's keys counts.",
+    ),
+    ConfigKey("sasl.oauthbearer.expected.issuer", "string", None, _string, "What a token's iss has to be."),
+    ConfigKey("sasl.oauthbearer.scope.claim.name", "string", "scope", _string, "The claim of a token's scopes."),
+    ConfigKey(
+        "sasl.oauthbearer.sub.claim.name", "string", "sub", _string, "The claim that is the name of the principal."
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.clock.skew.seconds", "int", "30", _integer(0),
+        "How far the issuer's clock may be from the broker's.",
     ),
     ConfigKey(
         "sasl.server.max.receive.size", "int", "524288", _integer(1024),
@@ -310,6 +352,12 @@ _KEYS: Final = (
     ConfigKey(
         "http.allowed.hosts", "list", "", _list,
         "Names by which the HTTP server may be asked for, beside those of the listeners (a key of kraft's own).",
+    ),
+    ConfigKey(
+        "http.authentication", "list", None, _subset_of("none", "basic", "tls"),
+        "How the HTTP server knows who asks: basic, by name and password of a SCRAM user; tls, by a client certificate;"
+        " or both. none: anybody may ask, which is the default where http.listener is loopback. Elsewhere it is basic,"
+        " and tls where certificates are asked for (a key of kraft's own).",
     ),
     ConfigKey(
         "http.ssl.enable", "boolean", "false", _boolean,

@@ -22,6 +22,7 @@ from kraft.dynamic_configs import DynamicBrokerConfigs
 from kraft.environment import Environment
 from kraft.group_configs import DynamicGroupConfigs
 from kraft.http.hosts import AllowedHosts
+from kraft.http.login import Login, make_login
 from kraft.http.server import HttpServer
 from kraft.listeners import WILDCARD_HOSTS, Endpoint, split_host_port
 from kraft.security.quotas.mutation_quotas import TokenBuckets
@@ -40,7 +41,7 @@ from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.controller_server import ControllerServer
 from quorum.controller_server_config import ControllerServerConfig
 from quorum.metadata.features import new_cluster_records
-from quorum.metadata.image import EMPTY
+from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.records import BROKER_RESOURCE, GROUP_RESOURCE
 from quorum.raft.config import RaftConfig, RaftConfigError, RaftTiming
 from quorum.raft.membership import directory_id_bytes
@@ -102,6 +103,7 @@ class Node:
         config = self.config
         for warning in config.warnings:
             log.warning(warning)
+        self._warn_of_open_listeners()
         identities = self._identify()
         secret = self._secret()
         if config.is_broker:
@@ -114,7 +116,8 @@ class Node:
             self._lock_metadata_directory()
             self.controller = self._make_controller(secret)
             await self.controller.start()
-        self.http = HttpServer(self, self._environment, own_hosts(config, self._environment.host_name))
+        hosts = own_hosts(config, self._environment.host_name)
+        self.http = HttpServer(self, self._environment, hosts, self._login())
         tls = server_context(config, HTTP_LISTENER) if config.get("http.ssl.enable") else None
         await self.http.start(config.get("http.listener"), tls)
         if self.broker is not None:
@@ -196,6 +199,16 @@ class Node:
                     reasons.append("no active controller answers")
         return reasons
 
+    def _warn_of_open_listeners(self) -> None:
+        """Kafka's stock files have one: it is served, and not in silence."""
+        names = ", ".join(one.name for one in self.config.open_listeners)
+        if names:
+            log.warning(
+                "whoever reaches this host is served without encryption and without a name; make the listener SASL_SSL"
+                " in listener.security.protocol.map, or have it listen on 127.0.0.1",
+                listeners=names,
+            )
+
     def warnings(self) -> list[str]:
         """The data directories that were lost: the node serves what is in the others. And those that take no
         appends, for want of room or of descriptors: the node serves what is in them.
@@ -208,11 +221,25 @@ class Node:
             *(f"the data directory {path} takes no appends: {why}" for path, why in sorted(refusing.items())),
         ]
 
+    @property
+    def _image(self) -> MetadataImage:
+        """The cluster as this node knows it."""
+        if self.broker is not None:
+            return self.broker.metadata.image
+        return EMPTY if self.controller is None else self.controller.image
+
+    def _login(self) -> Login | None:
+        environment = self._environment
+        return make_login(
+            self.config,
+            lambda: self._image.scram_credentials,
+            self.cluster_id,
+            environment.executor,
+            environment.rng,
+        )
+
     def describe(self) -> dict[str, Any]:
         """The document of `/api/cluster`, as this node knows the cluster."""
-        image = (
-            self.broker.metadata.image if self.broker else self.controller.image if self.controller else EMPTY
-        )
         leader = self.controller.leader_id if self.controller else None
         if leader is None and self.broker is not None:
             leader = self.broker.controller.leader_id
@@ -223,7 +250,7 @@ class Node:
             "controller_id": leader,
             "quorum": None if self.controller is None else dict(self.controller.status()),
             **({} if self.broker is None else self.broker.storage_document()),
-            **cluster_document(image),
+            **cluster_document(self._image),
         }
 
     # -- parts

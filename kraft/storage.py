@@ -61,6 +61,7 @@ def format_node(
     *,
     ignore_formatted: bool,
     features: Mapping[str, int] = DEFAULT_LEVELS,
+    users: Sequence[UserScramCredential] = (),
 ) -> list[str]:
     """`format_configured` for the node of a server.properties that lists the voters of its quorum."""
     return format_configured(
@@ -69,6 +70,7 @@ def format_node(
         ignore_formatted=ignore_formatted,
         standalone=False,
         features=features,
+        users=users,
     )
 
 

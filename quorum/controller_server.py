@@ -41,6 +41,7 @@ from quorum.raft.events import (
 )
 from quorum.raft.lane import RaftLane
 from quorum.raft.metadata_state_machine import MetadataStateMachine
+from quorum.recent_changes import RecentChanges
 from quorum.rpc import message_codec
 from quorum.rpc.client import ConnectorFactory, default_connector
 from quorum.rpc.envelope import Body, RpcError
@@ -108,6 +109,7 @@ class ControllerServer:
             tls=VoterTls(config.server_tls, config.client_tls),
         )
         self._log = MetadataLog()
+        self.recent_changes = RecentChanges()
         self._quorum = QuorumStatus(config.raft.node_id, config.raft.voters, lane.post, now_ms)
         self._voters = VoterStatus()
         self.metrics = ControllerMetrics()
@@ -224,10 +226,11 @@ class ControllerServer:
             if entry.rejection is not None:
                 log.warning("a proposal was refused at apply", offset=entry.offset, reason=entry.rejection)
         self.metrics.committed(self.image, committed, is_active=self._state.is_active)
-        self._log.append(
-            [MetadataEntry(entry.offset, entry.epoch, entry.encoded_records) for entry in committed.entries],
-            committed.image,
-        )
+        entries = [
+            MetadataEntry(entry.offset, entry.epoch, entry.encoded_records) for entry in committed.entries
+        ]
+        self._log.append(entries, committed.image)
+        self.recent_changes.take(entries, self._now_ms())
 
     def _on_change(self, effect: ControllerEffect) -> None:
         """Another leader, another state of this controller: told in the log, and to those who wait for it."""
@@ -335,6 +338,10 @@ class ControllerServer:
         return answer
 
     async def _describe_quorum(self, _: DescribeQuorumRequest) -> DescribeQuorumResponse:
+        return await self.describe_quorum()
+
+    async def describe_quorum(self) -> DescribeQuorumResponse:
+        """How far all are. Raises RpcError on a controller that is not the active one."""
         self._check_active()
         return await self._quorum.describe(self.image.voters)
 

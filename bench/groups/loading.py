@@ -13,10 +13,9 @@ from bench.errors import BenchError
 from bench.groups.commits import COMMIT_VERSION, commit_of, first_commit
 from bench.groups.link import Address, Link, coordinator_of
 from bench.groups.rebalance import NODES, addresses
+from bench.pacing import pace
 from kraft.local_cluster.cluster import deadline
 from kraft.protocol.errors import ErrorCode
-from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from partitions.records.builder import build_batch
 
 PARTITIONS = 100
 """Of the topic whose offsets are committed: a request commits all of them."""
@@ -24,11 +23,9 @@ ROUNDS = 10
 """How often each key is written."""
 IN_FLIGHT = 20
 SETTINGS = {"offsets.topic.num.partitions": "1", "log.cleaner.enable": "false"}
-PACE_S = 0.005
 BEFORE_S = 3.0
 AFTER_S = 0.5
 LOAD_S = 120.0
-PRODUCE_VERSION = 11
 PRODUCE_TO = "beside"
 """A topic with a partition on each node."""
 
@@ -64,7 +61,7 @@ async def _measure(brokers: Cluster, topic: str, commits: int) -> Loading:
     await _fill(first, topic, commits)
     old = brokers.node_ids[places.index(first)]
     number = brokers.node_ids.index(await loop.run_in_executor(None, _next_leader, brokers))
-    pacing = asyncio.create_task(_pace(places[number], number))
+    pacing = asyncio.create_task(pace(places[number], PRODUCE_TO, number))
     try:
         await asyncio.sleep(BEFORE_S)
         stopped_s = loop.time()
@@ -116,30 +113,6 @@ def _next_leader(brokers: Cluster) -> int:
     return int(
         admin.list_topics("__consumer_offsets", 10).topics["__consumer_offsets"].partitions[0].replicas[1]
     )
-
-
-async def _pace(address: Address, partition: int) -> list[tuple[float, float]]:
-    """Produces to one partition until it is cancelled; (when it was sent, milliseconds) of each."""
-    loop, found = asyncio.get_running_loop(), list[tuple[float, float]]()
-    batch = build_batch([(0, None, b"x" * 100, ())])
-    data = TopicProduceData(
-        name=PRODUCE_TO, partition_data=[PartitionProduceData(index=partition, records=bytes(batch))]
-    )
-    request = ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[data])
-    link = await Link.open(address)
-    try:
-        while True:
-            sent_s = loop.time()
-            answer = await link.send(request, PRODUCE_VERSION)
-            code = answer.responses[0].partition_responses[0].error_code
-            if code != ErrorCode.NONE:
-                raise BenchError(f"a produce was answered with {ErrorCode(code).name}")
-            found.append((sent_s, (loop.time() - sent_s) * 1000))
-            await asyncio.sleep(PACE_S)
-    except asyncio.CancelledError:
-        return found
-    finally:
-        await link.close()
 
 
 def _loaded(brokers: Cluster, node_id: int) -> tuple[int, float]:

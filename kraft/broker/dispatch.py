@@ -158,6 +158,8 @@ class Dispatcher:
         except ProtocolError as error:
             raise malformed_request(error) from error
         version = header.api_version
+        if not session.client_id:
+            session.client_id = header.client_id or ""
         request = Request(body, version, header.client_id, session)
         result = self._handle(body.API_KEY, request)
         is_limiting = self._quotas.is_limiting

@@ -15,12 +15,14 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
+from kraft.broker.jwks import TokenJudge
 from kraft.broker.tls import certificate_principal, own_certificate_principal, server_context
 from kraft.config import Endpoint, ServerConfig
 from kraft.network.connection import CloseConnectionError
 from kraft.network.session import ANONYMOUS, Session
 from kraft.security.authentication import USER_PREFIX, Authentication, Offer
-from kraft.security.mechanisms import PLAIN
+from kraft.security.mechanisms import OAUTHBEARER, PLAIN
+from kraft.security.oauthbearer import OAuthBearerServer
 from kraft.security.sasl_servers import PlainServer, SaslServer, ScramUsers, ScramUserServer
 
 NONCE_BYTES: Final = 24
@@ -31,12 +33,28 @@ class ListenerSecurity:
     """One listener's."""
 
     def __init__(
-        self, config: ServerConfig, endpoint: Endpoint, users: ScramUsers, rng: random.Random
+        self,
+        config: ServerConfig,
+        endpoint: Endpoint,
+        users: ScramUsers,
+        rng: random.Random,
+        now_ms: Callable[[], int],
     ) -> None:
         self._config = config
         self._endpoint = endpoint
         self._mapping = config.of_listener(endpoint.name, "ssl.principal.mapping.rules")
-        self._offers = _offers(config, endpoint, users, rng) if endpoint.has_sasl else {}
+        self._tokens = _token_judge(config, endpoint, now_ms)
+        self._offers = _offers(config, endpoint, users, rng, self._tokens) if endpoint.has_sasl else {}
+
+    async def start(self) -> None:
+        """Before clients come. Raises ConfigError."""
+        if self._tokens is not None:
+            await self._tokens.start()
+
+    async def close(self) -> None:
+        """When no more come."""
+        if self._tokens is not None:
+            await self._tokens.close()
 
     def tls(self) -> ssl.SSLContext | None:
         """What connections are encrypted with. Raises ConfigError."""
@@ -81,8 +99,17 @@ def nonce(rng: random.Random) -> str:
     return base64.b64encode(rng.randbytes(NONCE_BYTES)).decode()
 
 
+def _token_judge(config: ServerConfig, endpoint: Endpoint, now_ms: Callable[[], int]) -> TokenJudge | None:
+    mechanisms = config.of_listener(endpoint.name, "sasl.enabled.mechanisms") if endpoint.has_sasl else ()
+    return TokenJudge(config, endpoint.name, now_ms) if OAUTHBEARER in mechanisms else None
+
+
 def _offers(
-    config: ServerConfig, endpoint: Endpoint, users: ScramUsers, rng: random.Random
+    config: ServerConfig,
+    endpoint: Endpoint,
+    users: ScramUsers,
+    rng: random.Random,
+    tokens: TokenJudge | None,
 ) -> dict[str, Offer]:
     """By mechanism, in the order of `sasl.enabled.mechanisms`."""
 
@@ -90,6 +117,8 @@ def _offers(
         if mechanism == PLAIN:
             passwords = _plain_passwords(config.of_listener(endpoint.name, "sasl.jaas.config", PLAIN))
             return lambda: PlainServer(passwords)
+        if mechanism == OAUTHBEARER and tokens is not None:
+            return lambda: OAuthBearerServer(tokens)
         return lambda: ScramUserServer(mechanism, users, nonce(rng))
 
     return {

@@ -56,6 +56,11 @@ class TopicsMetrics:
             found = self._topics[topic] = TopicMetrics()
         return found
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a topic without counters of its own gets none."""
+        return len(self._topics) >= self.topics_max
+
     def known(self, topic: str) -> TopicMetrics | None:
         """Its own counters, if it has any already: names that clients make up get none."""
         return self._topics.get(topic)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import structlog
@@ -47,6 +48,8 @@ from kraft.broker.settings import (
     network_limits,
 )
 from kraft.broker.tls import controller_client_context
+from kraft.broker.views.history import RateHistory
+from kraft.broker.views.views import BrokerViews
 from kraft.broker.vital_task import start_vital_task
 from kraft.config import Endpoint, ServerConfig
 from kraft.environment import Environment
@@ -64,6 +67,7 @@ from partitions.log.node_logs.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log_manager import LogManager
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.records import Listener
+from quorum.recent_changes import RecentChanges
 from quorum.rpc.client import ControllerChannel, RpcClient
 from quorum.rpc.sparse_log import SparseLog
 
@@ -72,6 +76,7 @@ log = structlog.get_logger(__name__)
 INCARNATION_ID_BYTES = 16
 LISTENER_GRACE_S = 2.0
 RETENTION_LOGS_PER_STEP = 100
+DISK_SAMPLE_MS = 60_000
 DELETED_FILES_CHECK_MS = 5_000
 """How often files that were set aside are looked at: they stay at most so much longer than they have to."""
 
@@ -97,6 +102,7 @@ class BrokerServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self._listeners: list[SocketServer] = []
+        self._listener_security: list[ListenerSecurity] = []
         self._peer_security = PLAIN_PEERS
         rng, halt = environment.rng, environment.halt
         self._rpc = RpcClient(
@@ -111,7 +117,10 @@ class BrokerServer:
         self.recently_fenced = RecentlyFenced(lambda: self.replicas.monotonic_ms())
         self.metrics = BrokerMetrics(TopicsMetrics(config.get("metrics.topics.max")))
         self.request_times = {key: RequestTimes() for key in SUPPORTED}
+        self.history = RateHistory()
         self.loader = MetadataLoader(config.node_id, self.controller, rng, halt)
+        self.recent_changes = RecentChanges()
+        self.loader.on_entries = lambda entries: self.recent_changes.take(entries, environment.now_ms())
         self._descriptors = DescriptorBudget.within(environment.open_files_limit)
         self.logs = self._make_logs()
         self.offline_replicas = OfflineReplicas(config.node_id, self._epoch, self.controller, rng, halt)
@@ -149,12 +158,16 @@ class BrokerServer:
             environment.disk, lambda: logs.usable_directories, executor, halt, logs.fail_directory
         )
         self.coordinators = Coordinators(
-            config, environment, self.metadata, self.replicas, self._loop, self._peer
+            config, environment, self.metadata, self.replicas, self._loop, self.peer
         )
         self.groups, self.group_lag = self.coordinators.groups, self.coordinators.group_lag
         self.transactions = self.coordinators.transactions
         self._subscribe()
         self.lifecycle: BrokerLifecycle | None = None
+        self.services: BrokerServices | None = None
+        """From when it has registered."""
+        self.views: BrokerViews | None = None
+        self._started_at_ms = environment.now_ms()
         self._previous_broker_epoch = UNKNOWN_BROKER_EPOCH
 
     def _make_logs(self) -> LogManager:
@@ -228,6 +241,16 @@ class BrokerServer:
             await self._listen(endpoint)
         self.lifecycle = lifecycle = self._make_lifecycle()
         services = self._services(lifecycle)
+        self.views = BrokerViews(
+            services,
+            self._environment,
+            self.metrics,
+            self.group_lag,
+            self.history,
+            lambda: chain.from_iterable(listener.sessions() for listener in self._listeners),
+            self._started_at_ms,
+        )
+        self.services = services = replace(services, views=self.views)
         await lifecycle.start()
         self._alter_partitions.start()
         self.offline_replicas.start()
@@ -272,6 +295,8 @@ class BrokerServer:
             last_to_first.push_async_callback(self.coordinators.close)
             last_to_first.push_async_callback(self.loader.close)
             last_to_first.push_async_callback(self._end_periodic)
+            for security in self._listener_security:
+                last_to_first.push_async_callback(security.close)
             for listener in self._listeners:
                 last_to_first.push_async_callback(listener.close, LISTENER_GRACE_S)
 
@@ -292,12 +317,29 @@ class BrokerServer:
         """Open connections by listener."""
         return {listener.name: listener.connection_count for listener in self._listeners}
 
+    def sample_rates(self) -> None:
+        """Once a second: adds what the counters are to the history of rates. O(APIs)."""
+        metrics = self.metrics
+        counters = (
+            metrics.bytes_in,
+            metrics.bytes_out,
+            metrics.messages_in,
+            metrics.replication_bytes_out,
+            sum(times.count for times in self.request_times.values()),
+            metrics.failed_produce_requests + metrics.failed_fetch_requests,
+        )
+        self.history.sample(self._loop.time(), self._environment.now_ms(), counters)
+
     def _epoch(self) -> int:
         return UNKNOWN_BROKER_EPOCH if self.lifecycle is None else self.lifecycle.epoch
 
     async def _listen(self, endpoint: Endpoint) -> None:
         """Opens a listener; who connects before the broker is ready is turned away, and comes again."""
-        security = ListenerSecurity(self._config, endpoint, self._users, self._environment.rng)
+        security = ListenerSecurity(
+            self._config, endpoint, self._users, self._environment.rng, self._environment.now_ms
+        )
+        self._listener_security.append(security)
+        await security.start()
         listener = SocketServer(
             _not_ready,
             limits=network_limits(self._config, self._descriptors, endpoint.name),
@@ -394,7 +436,8 @@ class BrokerServer:
             security=self._peer_security,
         )
 
-    def _peer(self, broker_id: int, client_id: str, max_response_bytes: int) -> PeerConnection:
+    def peer(self, broker_id: int, client_id: str, max_response_bytes: int) -> PeerConnection:
+        """A connection to another broker, as brokers connect to each other; its maker closes it."""
         name = self._config.inter_broker_listener_name
         return PeerConnection(
             broker_id,
@@ -426,6 +469,7 @@ class BrokerServer:
             ),
             ("retention", get("log.retention.check.interval.ms"), self._apply_retention),
             ("delete-files", DELETED_FILES_CHECK_MS, self.logs.removals.remove_due),
+            ("disk-space", DISK_SAMPLE_MS, self._sample_disks),
             *self._cleaning(),
         ):
             self._tasks.append(
@@ -479,6 +523,10 @@ class BrokerServer:
             if not self.logs.retention.is_pending:
                 return
             await asyncio.sleep(0)
+
+    async def _sample_disks(self) -> None:
+        assert self.views is not None, "it has started"
+        await self.views.sample_disks()
 
     async def _clean_logs(self) -> None:
         await self.logs.cleaner.clean_dirty_logs(self.replicas.high_watermark)

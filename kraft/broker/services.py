@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from kraft.broker.authorization import Authorization, Judge
 from kraft.broker.client_quotas import BrokerQuotas
@@ -29,6 +29,12 @@ from kraft.network.request_times import RequestTimes
 from kraft.protocol.api import ApiKey
 from partitions.log_manager import LogManager
 from quorum.rpc.sparse_log import SparseLog
+
+
+class Views(Protocol):
+    """What a broker tells of itself; see `kraft.broker.views.views`."""
+
+    async def tell(self, view: str, args: Mapping[str, Any]) -> list[tuple[str, Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,7 @@ class BrokerServices:
     """Of clients whose authentication failed."""
     authorization: Authorization | None = None
     """None: everybody may do everything."""
+    views: Views | None = None
 
     def judge(self, request: Request[Any]) -> Judge | None:
         """Who judges what the request names; None where there is no authorizer."""

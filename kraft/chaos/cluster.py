@@ -8,11 +8,11 @@ wiped one) is formatted as an operator would format it, with new directory ids.
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kraft.chaos import security
+from kraft.chaos.node_folders import DATA, format_if_empty
 from kraft.chaos.scenario import NodeSpec
 from kraft.chaos.world.environment import simulated_environment
 from kraft.chaos.world.host import Host, Process
@@ -22,19 +22,10 @@ from kraft.config import BROKER_ROLE, CONTROLLER_ROLE, load_config
 from kraft.environment import Environment
 from kraft.node import STARTUP_ERRORS, Node
 from kraft.security.mechanisms import Credentials
-from partitions.disk import Disk
-from partitions.log.node_logs.meta_properties import META_PROPERTIES, MetaProperties, write_meta_properties
 from quorum.controller.topic_names import is_internal
 from quorum.metadata.image import MetadataImage, PartitionImage
 
-DATA = "/var/lib/kraft"
-"""The first data directory, with the quorum's files."""
-JOURNAL = f"{DATA}/__cluster_metadata-0"
-VOTER_FILES = (f"{DATA}/meta.properties", f"{DATA}/voted.marker")
-"""The files that identify a voter, besides those in its journal's folder."""
 CLIENT_PORT, CONTROLLER_PORT, NODES_PORT, HTTP_PORT = 9092, 9093, 9094, 8080
-CLUSTER_ID = "kraftChaosClusterIdAAA"
-DIRECTORY_ID_BYTES = 16
 PROPERTIES: Mapping[str, str] = {
     "controller.listener.names": "CONTROLLER",
     "controller.listener.secret": "of the simulation",
@@ -141,6 +132,7 @@ class SimulatedCluster:
             ),
             "listeners": ",".join(listeners),
             "http.listener": f"{host}:{HTTP_PORT}",
+            "http.authentication": "none",
             "log.dirs": ",".join(self.log_dirs_of(node_id)),
             **({"broker.rack": spec.rack} if spec.rack else {}),
             **self.properties,
@@ -170,7 +162,8 @@ class SimulatedCluster:
         name = process.incarnation.name
         environment = simulated_environment(process)
         try:
-            self._format(environment.disk, node_id)
+            for directory in self.log_dirs_of(node_id):
+                format_if_empty(environment.disk, directory, node_id, self._directory_ids[node_id])
             await self._serve(node_id, environment, stopping)
         except STARTUP_ERRORS as error:
             self.failed_starts.append((node_id, f"{type(error).__name__}: {error}"))
@@ -189,19 +182,6 @@ class SimulatedCluster:
             start.cancel()
             await asyncio.gather(start, return_exceptions=True)
         await node.stop()
-
-    def _format(self, disk: Disk, node_id: int) -> None:
-        """Gives an empty disk a new identity. Raises OSError."""
-        for directory in self.log_dirs_of(node_id):
-            left = set(disk.list_dir(directory)) if disk.exists(directory) else set()
-            if left - {f"{META_PROPERTIES}.tmp"}:
-                continue
-            disk.make_dirs(directory)
-            for folder in ("/", "/var", "/var/lib"):
-                disk.sync_dir(folder)
-            drawn = self._directory_ids[node_id].randbytes(DIRECTORY_ID_BYTES)
-            directory_id = base64.urlsafe_b64encode(drawn).rstrip(b"=").decode()
-            write_meta_properties(disk, directory, MetaProperties(CLUSTER_ID, node_id, directory_id))
 
     def stop_node(self, node_id: int) -> None:
         """Asks a running node for a controlled shutdown, as SIGTERM does; its process ends by itself."""

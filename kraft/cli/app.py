@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from kraft.cli.shared.options import Json, reflowed, secured
+from kraft.cli.shared.options import Json, reflowed, secure_all, secured
 from kraft.cli.shared.output import complain, print_json, print_line
 from kraft.cli.shared.streams import ReaderGoneError
 from kraft.user_error import EXIT_DONE, UserError
@@ -44,6 +44,7 @@ COMMANDS = (
     Entry("groups", "groups.commands"),
     Entry("transactions", "transactions.commands"),
     Entry("acls", "acls"),
+    Entry("profile", "profiles"),
     Entry("reassign", "reassign.commands"),
     Entry("quorum", "quorum.commands"),
     Entry("metadata", "metadata.commands"),
@@ -109,9 +110,10 @@ def application(entries: Sequence[Entry] = COMMANDS) -> typer.Typer:
     for entry in entries:
         found = getattr(import_module(f"kraft.cli.{entry.module}"), entry.attribute)
         if isinstance(found, typer.Typer):
+            secure_all(found)
             app.add_typer(found, name=entry.name)
         else:
-            app.command(entry.name)(reflowed(found) if entry.is_reflowed else secured(found))
+            app.command(entry.name)(secured(reflowed(found) if entry.is_reflowed else found))
     app.command()(server)
     app.command()(version)
     app.callback()(kraft)

@@ -12,11 +12,13 @@ from rich.text import Text
 
 from kraft.cli.health.command import health
 from kraft.cli.shared.bootstrap import BOOTSTRAP_VARIABLE
-from kraft.cli.shared.documents import ids_text
+from kraft.cli.shared.command_config import OPTION
 from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import console, fail, print_json, print_line, print_rows, progress
 from kraft.cli.shared.tables import Rows
+from kraft.cluster_problems import ids_text
 from kraft.config import is_sensitive
+from kraft.local_cluster.identities import CLIENT_FILE, CLIENT_FILES
 from kraft.local_cluster.spec import DEFAULT_DIR, FAST_TIMERS, ClusterSpec, replication_settings
 from kraft.user_error import EXIT_USAGE, UserError
 
@@ -72,25 +74,44 @@ def start(
         int | None,
         typer.Option(help="Client port of node 1; node i has PORT + i - 1.", show_default=str(DEFAULT_PORT)),
     ] = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of node 1's console; node i has HTTP_PORT + i - 1.",
+            show_default="right behind the client ports, where they are free",
+        ),
+    ] = None,
     setting: Annotated[list[str], typer.Option("--set", help="A server property, key=value.")] = [],  # noqa: B006
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure", help="With TLS, users by SCRAM, ACLs; writes what clients need into the folder."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Start a cluster, or the stopped one in the folder; returns when every broker is unfenced.
 
     New topics have three replicas, two of them in sync for acks=all, where there are nodes for it and --set says
-    nothing else. A cluster that is there stays as it is: number, port and settings count when one is created.
+    nothing else. A cluster that is there stays as it is: number, port, settings and --secure count when one is created.
+
+    --secure makes an authority, certificates and an admin with a random password, and turns ACLs on: who is not admin
+    may nothing yet (`kraft users add`, `kraft acls add`). client.properties in the folder has librdkafka's keys,
+    java.properties Java's, spark.properties Spark's options. Commands in the folder above use the first by themselves.
     """
     cluster = _cluster_in(directory)
     fresh = not cluster.exists
     if fresh:
         count = DEFAULT_NODES if nodes is None else nodes
         settings = replication_settings(count) | parse_settings(setting)
-        spec = cluster.create(count, DEFAULT_PORT if port is None else port, settings)
+        spec = cluster.create(
+            count, DEFAULT_PORT if port is None else port, settings, http_port, secure=secure
+        )
         for warning in cluster.warnings():
             console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
     else:
         spec = cluster.spec()
-        _refuse_other_shape(cluster, spec, nodes, port, parse_settings(setting))
+        _refuse_other_shape(cluster, spec, nodes, port, http_port, parse_settings(setting), secure=secure)
     ran = cluster.running()
     try:
         with progress("starting", total=len(spec.nodes)) as advance:
@@ -103,8 +124,10 @@ def start(
             {
                 **cluster.status(),
                 "bootstrap_servers": spec.bootstrap_servers(),
+                "console": spec.console(1),
                 "dir": str(cluster.directory),
                 "started": [node.id for node in spec.nodes if node.id not in ran],
+                "secure": spec.identities is not None,
             }
         )
         return
@@ -112,18 +135,34 @@ def start(
         _note(_what_was_started(spec, ran))
     _note_settings("new topics", spec, replication_settings(len(spec.nodes)))
     _note_settings("development timers", spec, FAST_TIMERS)
-    if cluster.directory != DEFAULT_DIR.absolute():
+    _note(f"console: {spec.console(1)}")
+    is_elsewhere = cluster.directory != DEFAULT_DIR.absolute()
+    if spec.identities is not None:
+        for name, readers in CLIENT_FILES.items():
+            _note(f"{cluster.directory / name}: for {readers}")
+        if is_elsewhere:
+            _note(f"for other commands: {OPTION} {cluster.directory / CLIENT_FILE}")
+    elif is_elsewhere:
         _note(f"for other commands: export {BOOTSTRAP_VARIABLE}={spec.bootstrap_servers()}")
     print_line(spec.bootstrap_servers())
 
 
 def _refuse_other_shape(
-    cluster: LocalCluster, spec: ClusterSpec, nodes: int | None, port: int | None, settings: dict[str, str]
+    cluster: LocalCluster,
+    spec: ClusterSpec,
+    nodes: int | None,
+    port: int | None,
+    http_port: int | None,
+    settings: dict[str, str],
+    *,
+    secure: bool,
 ) -> None:
     """The cluster in the folder is as it was created; other wishes are refused by name, not ignored."""
-    has_nodes, has_port = len(spec.nodes), spec.nodes[0].client_port
+    has_nodes, has_port, has_http = len(spec.nodes), spec.nodes[0].client_port, spec.nodes[0].http_port
     undone = [f"--nodes {nodes} (it has {has_nodes})"] if nodes not in (None, has_nodes) else []
     undone += [f"--port {port} (it has {has_port})"] if port not in (None, has_port) else []
+    undone += ["--secure (it is not)"] if secure and spec.identities is None else []
+    undone += [f"--http-port {http_port} (it has {has_http})"] if http_port not in (None, has_http) else []
     for key, value in settings.items():
         if (has := spec.settings.get(key)) == value:
             continue

@@ -16,11 +16,12 @@ from kraft.cli.shared.admin_client import (
     raise_for,
     run_admin,
 )
-from kraft.cli.shared.documents import Document, bytes_text
+from kraft.cli.shared.documents import Document
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.shared.output import Wide, complain, console, is_terminal, print_json, print_line, print_rows
 from kraft.cli.shared.tables import Rows
 from kraft.cli.topics.names import TopicChoice
+from kraft.cluster_problems import bytes_text
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.log_dirs import (

@@ -1,4 +1,4 @@
-"""The page at `/` of a node: what the node is, whether it serves, and links to its other pages.
+"""The plain page at `/` of a node, for whoever does not ask for the console: what the node is, and its other pages.
 
 Plain HTML without scripts, made anew for each request; `kraft.http.app` serves it. Pure.
 """
@@ -8,12 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
-
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-    "X-Frame-Options": "DENY",
-}
-"""The page needs nothing but itself."""
 
 _FACTS = (
     ("cluster", "cluster_id"),

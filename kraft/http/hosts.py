@@ -13,8 +13,13 @@ from ipaddress import ip_address
 from typing import Final
 
 FREE: Final = "/health"
-"""Paths that begin so are answered whatever the host."""
+"""Paths that begin so are answered whatever the host, and whoever asks."""
 _LOCALHOST: Final = "localhost"
+
+
+def is_for_everybody(path: str) -> bool:
+    """Whether a path is of health."""
+    return path == FREE or path.startswith(f"{FREE}/")
 
 
 class AllowedHosts:
@@ -25,7 +30,7 @@ class AllowedHosts:
 
     def refusal(self, path: str, host: str | None, origin: str | None) -> str | None:
         """Why a request is refused, in a sentence; None if it is not. `host` None: a client that says none."""
-        if path == FREE or path.startswith(f"{FREE}/"):
+        if is_for_everybody(path):
             return None
         if host is not None and not self._is_own(_name_of(host)):
             return f"this node is not called {host[:100]!r}: use its address, or add the name to http.allowed.hosts"

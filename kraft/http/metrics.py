@@ -64,6 +64,8 @@ class BrokerSnapshot:
     logs: Mapping[TopicPartition, PartitionLog] = field(default_factory=dict)
     connections: Mapping[str, int] = field(default_factory=dict)
     """Open ones, by listener."""
+    open_listeners: int = 0
+    """That other hosts reach in plain text, without a name."""
     groups: GroupsSnapshot | None = None
     transactions: TransactionsSnapshot | None = None
 
@@ -191,6 +193,11 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
         TopicsSnapshot(broker.counters.topics, broker.replicas, broker.logs, broker.image)
     )
     yield _gauge("kafka_server_kafkaserver_brokerstate", "The broker's state (KIP-631).", broker.state)
+    yield _gauge(
+        "kraft_open_listeners",
+        "Listeners that other hosts reach, and that neither encrypt nor ask who one is.",
+        broker.open_listeners,
+    )
     yield _gauge(
         "kafka_server_replicamanager_partitioncount", "Replicas on this broker.", broker.partition_count
     )

@@ -15,10 +15,15 @@ from aiohttp import web
 from kraft.config import split_host_port
 from kraft.environment import Environment
 from kraft.http.app import ONLY_ADDRESSES, NodeView, make_app
+from kraft.http.console.cluster import ConsoleNode
+from kraft.http.console.routes import Console
+from kraft.http.console.streams import KEEP_OPEN
 from kraft.http.hosts import AllowedHosts
+from kraft.http.login import Login
 from kraft.http.loop_lag import LoopLag
+from kraft.http.messages.routes import add_routes
 from kraft.http.metrics import NodeMetrics
-from kraft.http.snapshots import NodeMetricsSource, NodeParts
+from kraft.http.snapshots import NodeMetricsSource
 from kraft.network.server import ListenerError, bind_failure
 from quorum.rpc.bad_requests import RequestErrorLog
 from quorum.rpc.connection_gate import STRANGER_MAX_S, ConnectionGate
@@ -30,7 +35,7 @@ IDLE_MAX_S = 75.0
 SERVED = RequestLine(b"GET /", b"HEAD /")
 
 
-class ServedNode(NodeView, NodeParts, Protocol):
+class ServedNode(NodeView, ConsoleNode, Protocol):
     """Everything the pages ask of a node."""
 
 
@@ -38,11 +43,19 @@ class HttpServer:
     """One listener. Start and close it on the event loop that it lives on."""
 
     def __init__(
-        self, node: ServedNode, environment: Environment, hosts: AllowedHosts = ONLY_ADDRESSES
+        self,
+        node: ServedNode,
+        environment: Environment,
+        hosts: AllowedHosts = ONLY_ADDRESSES,
+        login: Login | None = None,
     ) -> None:
-        self._loop_lag = LoopLag()
+        self._node = node
+        self._loop_lag = LoopLag(self._each_second)
         source = NodeMetricsSource(node, environment.now_ms(), self._loop_lag.times)
-        application = make_app(node, NodeMetrics(source), hosts)
+        self._console = Console(node, environment.now_ms, self._loop_lag.times)
+        application = make_app(node, NodeMetrics(source), hosts, self._console, login)
+        self.messages = add_routes(application, node, environment.executor)
+        application[KEEP_OPEN] = self._keep_open
         application.on_response_prepare.append(self._on_answer)
         self._errors = RequestErrorLog("http")
         self._runner = web.AppRunner(
@@ -86,9 +99,19 @@ class HttpServer:
         self._loop_lag.close()
         if self._server is not None:
             self._server.close()
+        await self._console.close()
         if self._gate is not None:
             self._gate.close()
         await self._runner.cleanup()
+
+    def _each_second(self) -> None:
+        broker = self._node.broker
+        if broker is not None:
+            broker.sample_rates()
+
+    def _keep_open(self, request: web.BaseRequest) -> None:
+        if self._gate is not None:
+            self._gate.renew(request.protocol)
 
     async def _on_answer(self, request: web.Request, response: web.StreamResponse) -> None:
         if self._gate is not None:

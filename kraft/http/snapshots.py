@@ -67,6 +67,7 @@ class NodeMetricsSource:
             request_times=broker.request_times,
             waiting=_waiting(broker),
             connections=broker.connection_counts(),
+            open_listeners=len(self._node.config.open_listeners),
             replicas=tuple(broker.replicas.partitions()),
             logs=dict(broker.logs.logs),
             groups=_groups(broker),

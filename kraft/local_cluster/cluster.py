@@ -14,10 +14,11 @@ import os
 import secrets
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -25,6 +26,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraft.config_environment import PREFIX
+from kraft.local_cluster.identities import (
+    AUTHORITY_FILE,
+    CLIENT_FILES,
+    Identities,
+    write_client_files,
+)
 from kraft.local_cluster.node_process import evidence, how_it_ended, log_tail, process_stat
 from kraft.local_cluster.spec import (
     FAST_TIMERS,
@@ -32,6 +39,7 @@ from kraft.local_cluster.spec import (
     ClusterSpec,
     NodePorts,
     node_config,
+    node_folder,
     node_pid,
     permitted,
     read_spec,
@@ -40,6 +48,7 @@ from kraft.runtime.free_ports import free_ports, is_free
 from kraft.storage import format_node, new_uuid, read_config
 from kraft.user_error import EXIT_USAGE, UserError
 from partitions.log.node_logs.data_directory import CLEAN_SHUTDOWN_FILE
+from quorum.metadata.records import UserScramCredential
 from quorum.voter_status import NO_LEADER
 
 START_TIMEOUT_S = 60.0
@@ -50,6 +59,7 @@ HTTP_TIMEOUT_S = 1.0
 LAST_ANSWER_TIMEOUT_S = 5.0
 """Of the last question, before a node is said not to be ready: a host that stands still cuts short ones off."""
 NODES_MAX = 15
+PORTS_END: Final = 65_536
 
 
 @dataclass(frozen=True)
@@ -97,25 +107,40 @@ class LocalCluster:
         raise UserError(f"there is no node {node_id}; this cluster has nodes 1 to {len(nodes)}")
 
     def node_dir(self, node_id: int) -> Path:
-        return self.directory / f"node-{node_id}"
+        return node_folder(self.directory, node_id)
 
     def warnings(self) -> tuple[str, ...]:
         """Sentences about settings without effect, which are the same for all nodes. Raises UserError."""
         return read_config(node_config(self.directory, self.spec().nodes[0].id)).warnings
 
-    def create(self, nodes: int, port: int, settings: dict[str, str]) -> ClusterSpec:
-        """Chooses ports, writes the configuration and formats the nodes' storage."""
+    def create(
+        self,
+        nodes: int,
+        port: int,
+        settings: dict[str, str],
+        http_port: int | None = None,
+        *,
+        secure: bool = False,
+    ) -> ClusterSpec:
+        """Chooses ports, writes the configuration and formats the nodes' storage.
+
+        Node i has the client port `port` + i - 1, and its pages at `http_port` + i - 1; None: right behind the client
+        ports, where those are free, else anywhere. `secure`: with certificates, users and an authorizer (`identities`).
+        """
         if not 1 <= nodes <= NODES_MAX:
             raise UserError(f"--nodes is a number from 1 to {NODES_MAX}, not {nodes}", EXIT_USAGE)
         if not 1 <= port <= 65535 - nodes:
             raise UserError(f"--port {port} leaves no room for {nodes} ports up to 65535", EXIT_USAGE)
         clients = range(port, port + nodes)
-        free = free_ports(2 * nodes, avoid=set(clients))
+        pages = _page_ports(clients, http_port)
+        free = free_ports(2 * nodes, avoid={*clients, *(pages or ())})
+        pages = free[nodes:] if pages is None else pages
         spec = ClusterSpec(
             cluster_id=new_uuid(),
-            nodes=[NodePorts(i + 1, clients[i], free[2 * i], free[2 * i + 1]) for i in range(nodes)],
+            nodes=[NodePorts(i + 1, clients[i], free[i], pages[i]) for i in range(nodes)],
             settings={**FAST_TIMERS, **settings},
             secret=secrets.token_urlsafe(24),
+            identities=Identities.new() if secure else None,
         )
         made: list[Path] = []
         try:
@@ -124,29 +149,61 @@ class LocalCluster:
                 folder = self.node_dir(node.id)
                 if not folder.exists():
                     made.append(folder)
-                self._configure(spec, node)
+                (folder / "data").mkdir(parents=True, exist_ok=True)
+            users = [] if spec.identities is None else self._secure(spec, spec.identities)
+            for node in spec.nodes:
+                self._configure(spec, node, users)
             spec.write(self.directory)
         except BaseException as error:
             for folder in made:  # half a cluster could neither be started nor destroyed
                 shutil.rmtree(folder, ignore_errors=True)
+            if secure:
+                self._remove(*CLIENT_FILES, AUTHORITY_FILE)
             if isinstance(error, OSError):
                 raise UserError(f"cannot make a cluster in {self.directory}: {error.strerror}") from error
             raise
         return spec
 
-    def _configure(self, spec: ClusterSpec, node: NodePorts) -> None:
-        """The folder of one node, with its configuration and its formatted storage."""
-        folder = self.node_dir(node.id)
-        (folder / "data").mkdir(parents=True, exist_ok=True)
+    def _secure(self, spec: ClusterSpec, identities: Identities) -> list[UserScramCredential]:
+        """Writes certificates, and files for clients. Returns the users to begin with."""
+        from kraft.local_cluster.credentials import scram_users, write_certificates
+
+        folders = {node.id: self.node_dir(node.id) for node in spec.nodes}
+        for folder in folders.values():
+            folder.chmod(0o700)  # metadata have what passwords are proved with
+        write_certificates(self.directory, folders, time.time())
+        write_client_files(identities, self.directory, spec.bootstrap_servers())
+        return scram_users(identities)
+
+    def client_settings(self) -> dict[str, str]:
+        """librdkafka's, of a client that may everything."""
+        spec = self.spec()
+        security = {} if spec.identities is None else spec.identities.client_settings(self.directory)
+        return {"bootstrap.servers": spec.bootstrap_servers(), **security}
+
+    def certify(self, addresses: Iterable[str]) -> None:
+        """Certificates of another authority for a secured cluster that has not been started, whose nodes have these
+        addresses. Raises OSError."""
+        from kraft.local_cluster.credentials import write_certificates
+
+        node_dirs = {node.id: self.node_dir(node.id) for node in self.spec().nodes}
+        write_certificates(self.directory, node_dirs, time.time(), addresses=addresses)
+
+    def _remove(self, *names: str) -> None:
+        for name in names:
+            (self.directory / name).unlink(missing_ok=True)
+
+    def _configure(self, spec: ClusterSpec, node: NodePorts, users: Sequence[UserScramCredential]) -> None:
+        """One node's configuration and its formatted storage."""
         config = node_config(self.directory, node.id)
         config.touch(mode=0o600)
         try:
-            config.write_text(spec.properties(node, folder / "data"), encoding="utf-8")
+            config.write_text(spec.properties(node, self.directory), encoding="utf-8")
         except UnicodeEncodeError as error:
             raise UserError(
                 f"{error.object[error.start]!a} in --dir or --set is no text", EXIT_USAGE
             ) from error
-        format_node(spec.cluster_id, config, ignore_formatted=True)
+        format_node(spec.cluster_id, config, ignore_formatted=True, users=users)
 
     def destroy(self) -> bool:
         """Ends the processes and removes the folder's cluster. Returns whether there was one: none is fine.
@@ -166,7 +223,7 @@ class LocalCluster:
             for node_id, folder in folders.items():  # removing takes a while: by now all are to die
                 self._await_end(node_id, STOP_TIMEOUT_S)
                 shutil.rmtree(folder, ignore_errors=True)
-            (self.directory / STATE_FILE).unlink(missing_ok=True)
+            self._remove(*CLIENT_FILES, AUTHORITY_FILE, STATE_FILE)
         with contextlib.suppress(OSError):  # other files of the user's may lie in it
             self.directory.rmdir()
         return True
@@ -330,8 +387,13 @@ class LocalCluster:
         """GETs a JSON document from the node's HTTP listener; None if nobody answers in time."""
         port = self.node(node_id).http_port
         host, source = self.placement.hosts.get(node_id, "127.0.0.1"), self.placement.asked_from
-        connection = http.client.HTTPConnection(
-            host, port, timeout=timeout_s, source_address=None if source is None else (source, 0)
+        address = None if source is None else (source, 0)
+        connection = (
+            http.client.HTTPSConnection(
+                host, port, timeout=timeout_s, source_address=address, context=_unverified()
+            )
+            if self.spec().serves_https
+            else http.client.HTTPConnection(host, port, timeout=timeout_s, source_address=address)
         )
         try:
             connection.request("GET", path)
@@ -366,7 +428,7 @@ class LocalCluster:
                     "state": self._state(node.id, pid),
                     "roles": ["broker", "controller"],
                     "listener": f"127.0.0.1:{node.client_port}",
-                    "http": f"http://127.0.0.1:{node.http_port}",
+                    "http": spec.console(node.id),
                 }
             )
         told = self._told({node["id"]: node["state"] for node in nodes})
@@ -441,8 +503,34 @@ def deadline(seconds: float) -> Iterator[None]:
     yield
 
 
+def _page_ports(clients: range, http_port: int | None) -> Sequence[int] | None:
+    """Where nodes serve their pages; None: wherever there is room. Raises UserError."""
+    first = clients.stop if http_port is None else http_port
+    ports = range(first, first + len(clients))
+    if http_port is None:
+        return ports if ports.stop <= PORTS_END and all(is_free(port) for port in ports) else None
+    if not 1 <= http_port <= PORTS_END - len(clients):
+        raise UserError(
+            f"--http-port {http_port} leaves no room for {len(clients)} ports up to 65535", EXIT_USAGE
+        )
+    if set(ports) & set(clients):
+        raise UserError(
+            f"--http-port {http_port} and --port {clients.start} overlap: {len(clients)} nodes have as many ports each",
+            EXIT_USAGE,
+        )
+    return ports
+
+
+def _unverified() -> ssl.SSLContext:
+    """For nodes of this user on this host, whose certificates may name anything; they are asked for no secret."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 def _require_free(port: int, node_id: int) -> None:
     if not is_free(port):
         raise UserError(
             f"port {port} of node {node_id} is in use; stop what listens there or choose another --port"
+            " or --http-port"
         )

@@ -7,9 +7,10 @@ import json
 import os
 import pwd
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from kraft.local_cluster.identities import LISTENER, Identities
 from kraft.local_cluster.node_process import live_pid
 from kraft.user_error import UserError
 
@@ -61,21 +62,45 @@ class ClusterSpec:
     nodes: list[NodePorts]
     settings: dict[str, str]
     secret: str
+    identities: Identities | None = None
+    """Of a secured cluster."""
 
     def bootstrap_servers(self) -> str:
         return ",".join(f"127.0.0.1:{node.client_port}" for node in self.nodes)
 
-    def properties(self, node: NodePorts, data: Path) -> str:
-        """The node's `server.properties`."""
+    @property
+    def client_listener(self) -> str:
+        """The name of the listener that clients dial."""
+        return "PLAINTEXT" if self.identities is None else LISTENER
+
+    @property
+    def serves_https(self) -> bool:
+        """Whether the nodes' pages are https alone."""
+        return self.settings.get("http.ssl.enable", "false").strip().lower() == "true"
+
+    def console(self, node_id: int) -> str:
+        """The address of a node's console, and of its other pages."""
+        scheme = "https" if self.serves_https else "http"
+        return f"{scheme}://127.0.0.1:{self.nodes[node_id - 1].http_port}"
+
+    def properties(self, node: NodePorts, directory: Path) -> str:
+        """The node's `server.properties`, for the cluster's folder."""
+        folder = node_folder(directory, node.id)
+        addresses = {
+            self.client_listener: f"127.0.0.1:{node.client_port}",
+            "CONTROLLER": f"127.0.0.1:{node.controller_port}",
+        }
+        secured = {} if self.identities is None else self.identities.node_settings(directory, folder)
         lines = {
             "process.roles": "broker,controller",
             "node.id": str(node.id),
             "controller.quorum.voters": ",".join(f"{n.id}@127.0.0.1:{n.controller_port}" for n in self.nodes),
-            "listeners": f"PLAINTEXT://127.0.0.1:{node.client_port},CONTROLLER://127.0.0.1:{node.controller_port}",
+            "listeners": ",".join(f"{name}://{address}" for name, address in addresses.items()),
             "controller.listener.names": "CONTROLLER",
             "controller.listener.secret": self.secret,
             "http.listener": f"127.0.0.1:{node.http_port}",
-            "log.dirs": str(data),
+            "log.dirs": str(folder / "data"),
+            **secured,
             **self.settings,
         }
         return "".join(f"{key}={value}\n" for key, value in lines.items())
@@ -92,15 +117,20 @@ class ClusterSpec:
             raise
 
 
+def node_folder(directory: Path, node_id: int) -> Path:
+    """All that is one node's, of the cluster in a folder."""
+    return directory / f"node-{node_id}"
+
+
 def node_config(directory: Path, node_id: int) -> Path:
     """A node's `server.properties`, of the cluster in a folder."""
-    return directory / f"node-{node_id}" / "server.properties"
+    return node_folder(directory, node_id) / "server.properties"
 
 
 def node_pid(directory: Path, node_id: int) -> int | None:
     """The pid of a node's live process, or None. Raises UserError."""
     with permitted(directory):
-        return live_pid(directory / f"node-{node_id}" / "pid")
+        return live_pid(node_folder(directory, node_id) / "pid")
 
 
 def read_spec(directory: Path) -> ClusterSpec:
@@ -108,9 +138,11 @@ def read_spec(directory: Path) -> ClusterSpec:
     try:
         with permitted(directory):
             raw = json.loads((directory / STATE_FILE).read_text())
-        return ClusterSpec(
+        spec = ClusterSpec(
             raw["cluster_id"], [NodePorts(**node) for node in raw["nodes"]], raw["settings"], raw["secret"]
         )
+        identities = raw.get("identities")
+        return spec if identities is None else replace(spec, identities=Identities(**identities))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"there is no cluster in {directory}; start one with `kraft cluster start --dir {directory}`"

@@ -11,11 +11,13 @@ import asyncio
 import errno
 import math
 import ssl
+from collections.abc import Iterator
 
 from kraft.network.connection import Connection, FrameHandler, Introduce
 from kraft.network.limits import NetworkLimits
 from kraft.network.response import Response
 from kraft.network.sender import SenderFactory, transport_sender
+from kraft.network.session import Session
 from kraft.security.quotas.connection_quotas import ConnectionQuotas, canonical_ip
 
 _MIN_SWEEP_S = 0.05
@@ -78,6 +80,10 @@ class SocketServer:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def sessions(self) -> Iterator[Session]:
+        """Of the open connections."""
+        return (connection.session for connection in self._connections.values())
 
     async def start(self, host: str, port: int) -> None:
         """Listens on `host`:`port`; an empty host means every interface, port 0 any free one.

@@ -26,6 +26,7 @@ class Session:
         "_recognize",
         "arrived_s",
         "authentication",
+        "client_id",
         "client_software_name",
         "client_software_version",
         "listener_name",
@@ -49,6 +50,8 @@ class Session:
         self.principal = ANONYMOUS
         self.authentication: Authentication | None = None
         """How the client says who it is; None on listeners where none has to, or a certificate says it."""
+        self.client_id = ""
+        """As its first request told it."""
         self.client_software_name = UNKNOWN_SOFTWARE
         self.client_software_version = UNKNOWN_SOFTWARE
         self.arrived_s = 0.0

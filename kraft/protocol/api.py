@@ -317,8 +317,13 @@ def _names_groups_configs(body: Any) -> bool:
 
 def _names_other_configs(body: Any) -> bool:
     """Those of brokers: they are the cluster's."""
-    others = (_TOPIC_CONFIGS, _GROUP_CONFIGS)
+    others = (_TOPIC_CONFIGS, _GROUP_CONFIGS, _VIEWS)
     return any(resource.resource_type not in others for resource in body.resources)
+
+
+def _names_views(body: Any) -> bool:
+    """What brokers ask each other."""
+    return any(resource.resource_type == _VIEWS for resource in body.resources)
 
 
 _TOPIC_CONFIGS = 2
@@ -326,6 +331,9 @@ _TOPIC_CONFIGS = 2
 
 _GROUP_CONFIGS = 32
 """Its code of a group."""
+
+_VIEWS = 120
+"""The code, not Kafka's, of what a broker tells of itself."""
 
 
 # The partitions that requests name
@@ -477,6 +485,7 @@ _ROWS = (
         _refuse(_topic(_Op.DESCRIBE_CONFIGS), when=_names_topics_configs),
         _refuse(_group(_Op.DESCRIBE_CONFIGS), when=_names_groups_configs),
         _refuse(_cluster(_Op.DESCRIBE_CONFIGS), when=_names_other_configs),
+        _refuse(_cluster(_Op.CLUSTER_ACTION), when=_names_views),
     ),
     _api(
         ApiKey.CREATE_PARTITIONS, (0, 3), 2, "schemas.topics", _CONTROLLER,

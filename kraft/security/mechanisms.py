@@ -13,6 +13,10 @@ from kraft.security.scram import HASHES, SaslError, ScramClient
 
 PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (PLAIN, *HASHES)
+"""Those that clients of kraft have, and brokers among each other."""
+OAUTHBEARER: Final = "OAUTHBEARER"
+OFFERED: Final = (*MECHANISMS, OAUTHBEARER)
+"""Those that a listener may offer."""
 
 
 @dataclass(frozen=True)

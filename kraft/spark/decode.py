@@ -24,20 +24,18 @@ from kraft.spark.columns import ColumnBuilder
 from kraft.spark.data_loss import LossPolicy
 from kraft.spark.errors import CorruptDataError, DataLossError
 from kraft.spark.record_fields import BatchSpan, Int64s, MalformedRecordsError, read_fields
+from partitions.records.aborted import AbortedBatches
 from partitions.records.batch import (
     HEADER_BYTES,
     BatchHeader,
     CorruptBatchError,
-    decode_records,
     parse_header,
     records_body,
     verify_crc,
 )
-from partitions.records.control import ControlType, decode_control_type
 
 MAX_DECOMPRESSED_BYTES = 256 << 20
 """A compressed batch that unfolds to more fails the read."""
-MAX_MARKER_BYTES = 1 << 10
 TARGET_ROWS_BYTES = 16 << 20
 """Decompressed batches are handed on to Spark in portions of about this size."""
 MAX_NAMED_HOLES = 1000
@@ -144,7 +142,7 @@ class SliceDecoder:
         """
         fetched_at = self.position
         try:
-            yield from self._feed(data, _Aborted(aborted or ()))
+            yield from self._feed(data, AbortedBatches(aborted or ()))
         except (CorruptBatchError, MalformedRecordsError) as error:
             raise CorruptDataError(
                 f"{self._name}: the data fetched at offset {fetched_at} cannot be read: {error}."
@@ -163,7 +161,7 @@ class SliceDecoder:
                 f" up to offset {self.position}."
             )
 
-    def _feed(self, data: bytes, aborted: _Aborted) -> Iterator[pa.RecordBatch]:
+    def _feed(self, data: bytes, aborted: AbortedBatches) -> Iterator[pa.RecordBatch]:
         pending: list[_Pending] = []
         from_offset, unfolded_bytes = self.position, 0
         for position, header in whole_batches(data):
@@ -246,35 +244,6 @@ class SliceDecoder:
         for before in np.flatnonzero(np.diff(edges) > 1).tolist():
             self.audit.pass_hole(int(edges[before]) + 1, int(edges[before + 1]))
         return high - low
-
-
-class _Aborted:
-    """Tells, batch after batch of one answer, which belong to aborted transactions."""
-
-    def __init__(self, transactions: Sequence[AbortedTransaction]) -> None:
-        self._to_come = sorted(transactions, key=lambda one: one.first_offset, reverse=True)
-        self._open: set[int] = set()
-        """Producers whose records are of an aborted transaction, up to its marker."""
-
-    def hides(self, data: bytes, position: int, header: BatchHeader) -> bool:
-        """Whether the batch is to be left out. Raises CorruptBatchError."""
-        while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
-            self._open.add(self._to_come.pop().producer_id)
-        if header.producer_id not in self._open or not header.is_transactional:
-            return False
-        if not header.is_control:
-            return True
-        for marker in decode_records(data, position, header, max_decompressed_bytes=MAX_MARKER_BYTES):
-            if _control_type(marker.key, position) is ControlType.ABORT:
-                self._open.discard(header.producer_id)
-        return False
-
-
-def _control_type(key: bytes | None, position: int) -> ControlType:
-    try:
-        return decode_control_type(key)
-    except ValueError as error:
-        raise CorruptBatchError(str(error), position) from error
 
 
 def whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:

@@ -5,8 +5,11 @@
         async with cluster.cut_off(2):
             ...
 
-The pytest plug-in gives the fixture `kraft_cluster` (three nodes behind relays). Clients that block have to run in
-threads, since the nodes live on the test's event loop.
+With `secure=True` it has TLS, users by SCRAM and ACLs: `Producer(cluster.client_settings)` is its admin.
+
+The pytest plug-in gives the fixture `kraft_cluster`: three nodes behind relays, or what a test asks for by
+`@pytest.mark.kraft_cluster(secure=True)`. Clients that block have to run in threads, since the nodes live on the test's
+event loop.
 
 Faults last as long as their block, and may overlap: `killed`, `stopped`; through the relays `cut_off`, `paused`,
 `half_open`, `latency`, `bandwidth`, `resetting`. `kraft.testing.network` says what one process cannot have.

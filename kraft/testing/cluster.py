@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -12,15 +13,19 @@ from pathlib import Path
 from kraft.chaos.real.relay import Condition, Passage
 from kraft.config import load_config
 from kraft.environment import Environment
+from kraft.local_cluster.credentials import scram_users, write_certificates
+from kraft.local_cluster.identities import LISTENER, Identities, write_client_files
 from kraft.node import Node
 from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.real import real_environment
-from kraft.testing.network import Direct, Direction, Hurt, Peers, Relayed
+from kraft.testing.network import Direct, Direction, Hurt, Peers, Protocols, Relayed
 from partitions.log.node_logs.meta_properties import (
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
 )
+from quorum.bootstrap_checkpoint import Bootstrap, write_bootstrap
+from quorum.metadata.records import UserScramCredential
 
 CLUSTER_ID = "kraftTestingClusterIdA"
 FAST_TIMERS: Mapping[str, str] = {
@@ -49,14 +54,22 @@ class Cluster:
         racks: Mapping[int, str] | None = None,
         *,
         behind_relays: bool = False,
+        secure: bool = False,
     ) -> None:
-        """`behind_relays`: all connections go through relays, so that the faults of the network can be had."""
+        """`behind_relays`: all connections go through relays, so that the faults of the network can be had. `secure`:
+        TLS, users by SCRAM, and ACLs."""
         self.directory = directory
         self._racks = dict(racks or {})
         self._properties = dict(properties)
-        self._network = Relayed(nodes) if behind_relays else Direct(nodes)
+        listener = LISTENER if secure else "PLAINTEXT"
+        protocols = Protocols("SASL_SSL", "SSL") if secure else Protocols()
+        self._network = Relayed(nodes, listener, protocols) if behind_relays else Direct(nodes, listener)
         self.ports = self._network.ports
         """By node: the port that clients dial."""
+        self._identities = Identities.new() if secure else None
+        self._users: tuple[UserScramCredential, ...] = ()
+        if self._identities is not None:
+            self._make_identities(self._identities)
         self.nodes: dict[int, Node] = {}
         self._executors: dict[int, ThreadExecutor] = {}
         self.halted: dict[int, str] = {}
@@ -66,12 +79,40 @@ class Cluster:
         """`host:port` of every broker, comma-separated."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """librdkafka's properties of a client: where the brokers are and, in a secured cluster, how it is the admin,
+        who may everything."""
+        security = {} if self._identities is None else self._identities.client_settings(self.directory)
+        return {"bootstrap.servers": self.bootstrap_servers, **security}
+
+    def _make_identities(self, identities: Identities) -> None:
+        """Certificates, users to begin with, and the files for clients that `kraft cluster start --secure` writes."""
+        folders = {node_id: self._identity_directory(node_id) for node_id in self.ports}
+        for folder in folders.values():
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_certificates(self.directory, folders, time.time())
+        write_client_files(identities, self.directory, self.bootstrap_servers)
+        self._users = tuple(scram_users(identities))
+
+    def _identity_directory(self, node_id: int) -> Path:
+        return self.directory / f"identity-{node_id}"
+
+    def _security_of(self, node_id: int, network: Mapping[str, str]) -> dict[str, str]:
+        if self._identities is None:
+            return {}
+        settings = self._identities.node_settings(self.directory, self._identity_directory(node_id))
+        login = self._identities.broker_login(network.get("inter.broker.listener.name", LISTENER))
+        return {**settings, **login}
+
     def properties_of(self, node_id: int) -> str:
         """A node's server.properties."""
+        network = self._network.properties_of(node_id)
         lines = {
+            **self._security_of(node_id, network),
             "process.roles": "broker,controller",
             "node.id": str(node_id),
-            **self._network.properties_of(node_id),
+            **network,
             "controller.listener.names": "CONTROLLER",
             "controller.listener.secret": "of the test",
             "log.dirs": str(self.data_directory(node_id)),
@@ -94,6 +135,8 @@ class Cluster:
         folder = str(self.data_directory(node_id))
         if read_meta_properties(environment.disk, folder) is None:
             environment.disk.make_dirs(folder)
+            if self._users:
+                write_bootstrap(environment.disk, folder, Bootstrap({}, self._users))
             identity = MetaProperties(CLUSTER_ID, node_id, f"kraftTestingDirectory{node_id % 10}")
             write_meta_properties(environment.disk, folder, identity)
         node = Node(load_config(self.properties_of(node_id)), environment)
@@ -219,15 +262,17 @@ async def cluster(
     *,
     racks: Mapping[int, str] | None = None,
     behind_relays: bool = False,
+    secure: bool = False,
 ) -> AsyncIterator[Cluster]:
     """A running cluster of `nodes` nodes; gone, with its files, at the end (files in `directory` stay).
 
     `properties` are added to every node's server.properties; `racks` are those of nodes, by id. `behind_relays`: all
     connections go through relays in this process, so that `cut_off` and the other faults of the network can be had.
+    `secure`: with TLS, users by SCRAM, and ACLs; `client_settings` are the admin's.
     """
     with contextlib.ExitStack() as stack:
         folder = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kraft-")))
-        made = Cluster(folder, nodes, properties or {}, racks, behind_relays=behind_relays)
+        made = Cluster(folder, nodes, properties or {}, racks, behind_relays=behind_relays, secure=secure)
         try:
             await made.start()
             yield made

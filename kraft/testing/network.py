@@ -14,13 +14,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from kraft.chaos.real.relay import CLIENTS, LOCALHOST, WHOLE, Condition, Link, Relays
 from kraft.runtime.free_ports import free_ports
 
 Peers = Literal["nodes", "clients", "everybody"]
 Direction = Literal["both", "in", "out"]
+
+
+CONTROLLER: Final = "CONTROLLER"
+
+
+class Protocols(NamedTuple):
+    """How listeners are secured: of clients and brokers, and of controllers."""
+
+    brokers: str = "PLAINTEXT"
+    controllers: str = "PLAINTEXT"
 
 
 class NoRelays(Exception):
@@ -71,7 +81,8 @@ class Network(Protocol):
 class Direct:
     """Every node is dialled where it listens."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, client_listener: str) -> None:
+        self._client_listener = client_listener
         ports = free_ports(2 * nodes, avoid=set())
         self.ports = dict(enumerate(ports[:nodes], 1))
         self._controller_ports = dict(enumerate(ports[nodes:], 1))
@@ -80,7 +91,7 @@ class Direct:
         return {
             "controller.quorum.voters": _voters(self._controller_ports),
             "listeners": (
-                f"PLAINTEXT://{LOCALHOST}:{self.ports[node_id]},"
+                f"{self._client_listener}://{LOCALHOST}:{self.ports[node_id]},"
                 f"CONTROLLER://{LOCALHOST}:{self._controller_ports[node_id]}"
             ),
         }
@@ -106,7 +117,9 @@ class Direct:
 class Relayed:
     """Every node is dialled through relays."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, client_listener: str, protocols: Protocols) -> None:
+        self._client_listener = client_listener
+        self._protocols = protocols
         self._node_ids = tuple(range(1, nodes + 1))
         free = iter(free_ports(nodes * (2 + nodes), avoid=set()))
         self._client_ports = {node: next(free) for node in self._node_ids}
@@ -131,12 +144,12 @@ class Relayed:
     def properties_of(self, node_id: int) -> dict[str, str]:
         names = {source: f"FROM_{source}" for source in self._node_ids}
         listeners = {
-            "PLAINTEXT": self._client_ports[node_id],
+            self._client_listener: self._client_ports[node_id],
             **{name: self._peer_ports[source, node_id] for source, name in names.items()},
-            "CONTROLLER": self._controller_ports[node_id],
+            CONTROLLER: self._controller_ports[node_id],
         }
         advertised = {
-            "PLAINTEXT": self.ports[node_id],
+            self._client_listener: self.ports[node_id],
             **{name: self._dialled[source, node_id] for source, name in names.items()},
         }
         return {
@@ -145,7 +158,10 @@ class Relayed:
             ),
             "listeners": _endpoints(listeners),
             "advertised.listeners": _endpoints(advertised),
-            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{self._protocols.controllers if name == CONTROLLER else self._protocols.brokers}"
+                for name in listeners
+            ),
             "inter.broker.listener.name": names[node_id],
         }
 

@@ -15,16 +15,28 @@ import pytest
 if TYPE_CHECKING:
     from kraft.testing.cluster import Cluster
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Says what the marker means."""
+    config.addinivalue_line(
+        "markers",
+        "kraft_cluster(**keywords): what the fixture kraft_cluster passes to kraft.testing.cluster, as secure=True",
+    )
+
+
 if find_spec("pytest_asyncio") is not None:
     import pytest_asyncio
 
     @pytest_asyncio.fixture
-    async def kraft_cluster() -> AsyncIterator[Cluster]:
+    async def kraft_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
         """Three nodes on the test's event loop, behind relays, so that their network can be hurt; clients that block
-        belong in threads (`asyncio.to_thread`)."""
+        belong in threads (`asyncio.to_thread`). `@pytest.mark.kraft_cluster(secure=True)` on a test asks for something
+        else: its keywords are those of `kraft.testing.cluster`."""
         from kraft.testing.cluster import cluster
 
-        async with cluster(nodes=3, behind_relays=True) as running:
+        marker = request.node.get_closest_marker("kraft_cluster")
+        asked = {} if marker is None else marker.kwargs
+        async with cluster(**{"nodes": 3, "behind_relays": True, **asked}) as running:
             yield running
 
 else:

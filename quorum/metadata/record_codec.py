@@ -130,6 +130,17 @@ def decode_records(data: bytes | bytearray | memoryview) -> list[Record]:
     return list(read_records(data))
 
 
+def record_count(data: bytes | bytearray | memoryview) -> int:
+    """How many records a list has, none of them looked at. Raises MalformedRecordError."""
+    unpacker = msgpack.Unpacker(max_buffer_size=0)
+    unpacker.feed(data)
+    try:
+        count: int = unpacker.read_array_header()
+    except (ValueError, msgpack.OutOfData) as error:
+        raise MalformedRecordError(f"the metadata records cannot be read: {error}") from error
+    return count
+
+
 def read_records(data: bytes | bytearray | memoryview) -> Iterator[Record]:
     """The records one by one, for a caller that works in steps; a malformed one raises where it stands."""
     try:

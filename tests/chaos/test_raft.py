@@ -7,10 +7,18 @@ import pytest
 
 from kraft.chaos.campaign import run_campaign, verify
 from kraft.chaos.quorum.run import PROPOSALS, asked_of_quorums, run
-from kraft.chaos.quorum.settings import MILD, QuorumScenario, Settings, drawn, scenario_of
+from kraft.chaos.quorum.settings import FAULTS, QuorumScenario, Settings, drawn, scenario_of
 from kraft.chaos.report import failure_lines, shortcomings
 
-SEEDS = [86, 128, 147, 163, 168, 179, 252, 297, 301, 368, 2281]
+MILD = {
+    name: rate * 0.2
+    for name, rate in FAULTS.items()
+    if not name.startswith(("fsync", "wipe", "bit-rot", "kill-new", "power-loss-all"))
+}
+"""Few enough faults that the log grows long and leaders last."""
+SEEDS = [6, 12, 35, 37, 45, 51, 58]
+"""Two equal proposals, of which one is turned away (12, 45, 51); a voter that meets a torn write or a failed fsync
+while it stops (6, 35, 37, 45, 58)."""
 
 
 def held(outcome):
@@ -36,7 +44,7 @@ def test_many_seeds_hold_and_their_faults_strike():
 @pytest.mark.parametrize("workload", ["topics", "bytes"])
 def test_one_voter_keeps_its_promises(workload):
     append_bytes = 1 << 20
-    settings = Settings(voters=1, workload=workload, append_bytes=append_bytes)
+    settings = Settings(voters=1, workload=workload, append_bytes=append_bytes, faults=FAULTS)
     assert held(run(QuorumScenario(5, settings))).acknowledged[PROPOSALS]
 
 

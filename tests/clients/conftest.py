@@ -8,12 +8,14 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from kraft.protocol.errors import ErrorCode
 from tests.support.group_members import GROUP_SETTINGS
 from tests.support.java_programs import DOWNLOAD_S, SOURCES
 from tests.support.node_processes import PATIENCE, NodeProcesses
 from tests.support.raw_client import RawConnection, assert_works, batch
+from tests.support.secured_cluster import ALICE_CERTIFIED, BOB, ERIN, USER, SecuredCluster
 from tests.support.shared_builds import made_once
 
 TEST_TIMEOUT_S = 300
@@ -57,12 +59,26 @@ def fragile_cluster(cluster: NodeProcesses) -> Iterator[NodeProcesses]:
     cluster.restore()
 
 
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
+    """Three nodes that ask who one is. No test stops one."""
+    running = SecuredCluster(tmp_path_factory.mktemp("secured") / "cluster")
+    try:
+        running.allow(f"User:{USER}", ALICE_CERTIFIED, "User:carol")
+        running.allow(f"User:{BOB}", kinds=[ResourceType.TOPIC], operation=AclOperation.DESCRIBE)
+        running.allow(f"User:{ERIN}", kinds=[ResourceType.GROUP], operation=AclOperation.READ)
+        yield running
+    finally:
+        running.close()
+
+
 @pytest.fixture
 def hasty_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks do not wait until their brokers have nothing left to do: nobody asks how fast this machine is."""
     monkeypatch.setattr("bench.machine.SETTLE_TIMEOUT_S", 0.0)
     monkeypatch.setattr("bench.replication.idle.EMPTY_S", 1)
     monkeypatch.setattr("bench.groups.loading.BEFORE_S", 0.5)
+    monkeypatch.setattr("bench.security.connections.QUIET_S", 0.2)
 
 
 UNREACHABLE = ("Could not transfer artifact", "Could not resolve", "offline mode")
@@ -71,6 +87,16 @@ UNREACHABLE = ("Could not transfer artifact", "Could not resolve", "offline mode
 @pytest.fixture(scope="session")
 def java_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Kafka's client and tools, and what they need."""
+    return _classpath(tmp_path_factory, "java", SOURCES / "pom.xml")
+
+
+@pytest.fixture(scope="session")
+def older_java_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Kafka's client of the line before."""
+    return _classpath(tmp_path_factory, "older-java", SOURCES / "older" / "pom.xml")
+
+
+def _classpath(factory: pytest.TempPathFactory, name: str, project: Path) -> str:
     for command in ("mvn", "javac"):
         if shutil.which(command) is None:
             pytest.skip(f"{command} is not installed: Java's client cannot be run")
@@ -78,7 +104,7 @@ def java_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     def make(folder: Path) -> None:
         goal = ["dependency:build-classpath", f"-Dmdep.outputFile={folder / 'classpath'}"]
         done = subprocess.run(
-            ["mvn", "-q", "-B", "-f", SOURCES / "pom.xml", *goal],
+            ["mvn", "-q", "-B", "-f", project, *goal],
             capture_output=True,
             text=True,
             timeout=DOWNLOAD_S,
@@ -88,7 +114,7 @@ def java_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
             pytest.skip(f"Java's client cannot be downloaded: {done.stdout.strip().splitlines()[0]}")
         assert done.returncode == 0, done.stdout + done.stderr
 
-    return (made_once(tmp_path_factory, "java", make) / "classpath").read_text().strip()
+    return (made_once(factory, name, make) / "classpath").read_text().strip()
 
 
 KAFKAJS = "kafkajs@2.2.4"

@@ -12,18 +12,13 @@ import json
 import socket
 import ssl
 import warnings
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -32,54 +27,22 @@ from confluent_kafka.admin import (
 
 from kraft.cli.app import run
 from tests.support.node_processes import until
-from tests.support.secured_cluster import MECHANISMS, PASSWORD, SESSION_MS, USER, SecuredCluster
+from tests.support.secured_cluster import (
+    BOB,
+    ERIN,
+    FRANK,
+    MECHANISMS,
+    PASSWORD,
+    SESSION_MS,
+    USER,
+    WAIT_S,
+    SecuredCluster,
+)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own resources
     import kafka
     import kafka.errors
-
-WAIT_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    running = SecuredCluster(tmp_path_factory.mktemp("secured") / "cluster")
-    try:
-        allow(running, f"User:{USER}", "User:carol", "User:CN=alice,OU=people")
-        yield running
-    finally:
-        running.close()
-
-
-def allow(cluster: SecuredCluster, *principals: str) -> None:
-    """Lets them do everything with topics and groups: nobody else may."""
-    bindings = [
-        AclBinding(
-            kind, "*", ResourcePatternType.LITERAL, principal, "*", AclOperation.ALL, AclPermissionType.ALLOW
-        )
-        for kind in (ResourceType.TOPIC, ResourceType.GROUP)
-        for principal in principals
-    ]
-    for done in cluster.admin.create_acls(bindings).values():
-        done.result(WAIT_S)
-
-
-def librdkafka(
-    cluster: SecuredCluster, listener: str, mechanism: str | None = None, password: str = PASSWORD
-) -> dict[str, Any]:
-    """librdkafka's properties."""
-    encrypted = listener in ("TLS", "SASLTLS")
-    given: dict[str, Any] = {
-        "bootstrap.servers": cluster.servers(listener),
-        "security.protocol": ("SASL_" if mechanism else "") + ("SSL" if encrypted else "PLAINTEXT"),
-        "log_level": 0,
-    }
-    if encrypted:
-        given["ssl.ca.location"] = str(cluster.trusted)
-    if mechanism:
-        given |= {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": password}
-    return given
 
 
 def round_trip(properties: dict[str, Any], topic: str) -> None:
@@ -112,12 +75,12 @@ def refusal(properties: dict[str, Any]) -> str:
 @pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka(secured: SecuredCluster, listener: str, mechanism: str) -> None:
-    round_trip(librdkafka(secured, listener, mechanism), secured.create_topic("rd"))
+    round_trip(secured.librdkafka(listener, mechanism), secured.create_topic("rd"))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka_with_a_wrong_password(secured: SecuredCluster, mechanism: str) -> None:
-    reason = refusal(librdkafka(secured, "SASL", mechanism, "wrong"))
+    reason = refusal(secured.librdkafka("SASL", mechanism, "wrong"))
     assert "_AUTHENTICATION" in reason
     told = (
         "Invalid username or password"
@@ -173,7 +136,7 @@ async def test_aiokafka(secured: SecuredCluster, mechanism: str) -> None:
 
 
 def test_certificates_say_who_clients_are(secured: SecuredCluster) -> None:
-    properties = librdkafka(secured, "TLS")
+    properties = secured.librdkafka("TLS")
     identity = str(secured.client_identity)
     round_trip(
         properties | {"ssl.certificate.location": identity, "ssl.key.location": identity},
@@ -189,29 +152,43 @@ def test_certificates_say_who_clients_are(secured: SecuredCluster) -> None:
         assert stranger.recv(1) == b"", "without a certificate a connection is closed"
 
 
+STREAMED, SESSIONS = 5_000, 3
+
+
 def test_a_session_is_renewed_in_mid_stream(secured: SecuredCluster) -> None:
-    """Some sessions long, every record is acknowledged, and no connection is lost."""
+    """Some sessions long, thousands of records: each is acknowledged once and read once, and no connection is lost."""
     topic = secured.create_topic("short", replication_factor=1)
     counts: list[dict[str, Any]] = []
-    properties = librdkafka(secured, "SHORT", "SCRAM-SHA-256")
+    properties = secured.librdkafka("SHORT", "SCRAM-SHA-256")
     producer = Producer(
         properties | {"statistics.interval.ms": 500, "stats_cb": lambda text: counts.append(json.loads(text))}
     )
+    consumer = Consumer(properties | {"group.id": topic, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
     outcomes: list[KafkaError | None] = []
-    leader = str(secured.leader(topic))
+    sent, read = 0, []
 
     def sessions_over() -> bool:
-        producer.produce(topic, b"value", on_delivery=lambda error, _: outcomes.append(error))
-        producer.poll(0.02)
-        return bool(counts) and counts[-1]["ts"] - counts[0]["ts"] > 3.5 * SESSION_MS * 1000
+        nonlocal sent
+        for sent in range(sent + 1, sent + 51):  # noqa: B020  # goes on where it was
+            producer.produce(topic, str(sent), on_delivery=lambda error, _: outcomes.append(error))
+        producer.poll(0)
+        read.extend(consumer.consume(100, 0.02))
+        ran_us = counts[-1]["ts"] - counts[0]["ts"] if counts else 0
+        return ran_us > (SESSIONS + 0.5) * SESSION_MS * 1000 and sent >= STREAMED
 
     until(sessions_over, "some sessions are over")
     assert producer.flush(WAIT_S) == 0
-    assert outcomes
-    assert not any(outcomes)
-    brokers = {str(broker["nodeid"]): broker for broker in counts[-1]["brokers"].values()}
-    assert brokers[leader]["disconnects"] == 0
-    assert brokers[leader]["req"]["SaslAuthenticate"] >= 2 * 3, "two messages for each authentication"
+    assert outcomes == [None] * sent
+    until(lambda: len(read) >= sent or read.extend(consumer.consume(1000, 0.5)), "all records are read")
+    assert [message.error() for message in read if message.error()] == []
+    assert [int(message.value()) for message in read] == list(range(1, sent + 1))
+    consumer.close()
+    (leader,) = (
+        broker for broker in counts[-1]["brokers"].values() if broker["nodeid"] == secured.leader(topic)
+    )
+    assert leader["disconnects"] == 0
+    assert leader["req"]["SaslAuthenticate"] >= 2 * SESSIONS, "two messages for each authentication"
 
 
 def test_users_are_altered_while_the_cluster_runs(
@@ -228,7 +205,7 @@ def test_users_are_altered_while_the_cluster_runs(
     described = secured.admin.describe_user_scram_credentials(["carol"])["carol"].result(WAIT_S)
     (info,) = described.scram_credential_infos
     assert (info.mechanism, info.iterations) == (ScramMechanism.SCRAM_SHA_256, 8192)
-    carol = librdkafka(secured, "SASL", "SCRAM-SHA-256", "one") | {"sasl.username": "carol"}
+    carol = secured.librdkafka("SASL", "SCRAM-SHA-256", "one") | {"sasl.username": "carol"}
     topic = secured.create_topic("carol")
     round_trip(carol, topic)
 
@@ -255,7 +232,7 @@ def test_users_are_altered_while_the_cluster_runs(
     round_trip(carol | {"sasl.password": "two", "group.instance.id": "2"}, secured.create_topic("carol"))
     assert run(["users", "list", *servers]) == 0
     listed = json.loads(capsys.readouterr().out)["users"]
-    assert [user["user"] for user in listed] == [USER, "broker", "carol"]
+    assert [user["user"] for user in listed] == [USER, BOB, "broker", "carol", ERIN, FRANK]
     assert run(["users", "remove", "carol", *servers]) == 0
     assert run(["users", "describe", "carol", *servers]) == 1
     assert "there is no user carol" in capsys.readouterr().err
@@ -271,7 +248,7 @@ def test_who_is_known_and_not_allowed_is_refused(secured: SecuredCluster) -> Non
         "dave", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"x"
     )
     secured.admin.alter_user_scram_credentials([credential])["dave"].result(WAIT_S)
-    properties = librdkafka(secured, "SASL", "SCRAM-SHA-256", "x") | {"sasl.username": "dave"}
+    properties = secured.librdkafka("SASL", "SCRAM-SHA-256", "x") | {"sasl.username": "dave"}
     errors: list[KafkaError | None] = []
     producer = Producer(properties | {"message.timeout.ms": 20_000})
     producer.produce(
@@ -281,27 +258,64 @@ def test_who_is_known_and_not_allowed_is_refused(secured: SecuredCluster) -> Non
     assert [error and error.code() for error in errors] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
 
 
+def test_the_console_reads_messages_over_the_listener_of_brokers(secured: SecuredCluster) -> None:
+    """Each node's, with the TLS and the credentials that brokers have between each other."""
+    topic = secured.create_topic("console", partitions=3)
+    producer = Producer(secured.librdkafka("SASL", "PLAIN"))
+    for number in range(3):
+        producer.produce(topic, b"%d" % number, partition=number)
+    assert producer.flush(WAIT_S) == 0
+
+    def read(node_id: int) -> list[str] | None:
+        answer = secured.local.http_json(node_id, f"/api/topics/{topic}/messages?offset=earliest")
+        found = sorted(message["value"]["text"] for message in answer["messages"])
+        return found if len(found) == 3 else None
+
+    for node_id in secured.node_ids:
+        assert until(partial(read, node_id), f"node {node_id} tells of all") == ["0", "1", "2"]
+
+
+ROTATIONS, NEWCOMERS = 3, 4
+
+
 def test_certificates_are_renewed_under_load(secured: SecuredCluster) -> None:
-    """Who is connected stays; who comes anew is shown the new certificate; nothing fails."""
+    """A producer never stops, others come anew all the time; each is shown the certificate of the moment, and no
+    request of anybody fails."""
     topic = secured.create_topic("rotated")
     outcomes: list[KafkaError | None] = []
-    before = Producer(librdkafka(secured, "SASLTLS", "PLAIN"))
+    disconnects: list[int] = []
 
-    def load(producer: Producer) -> None:
-        for _ in range(50):
-            producer.produce(topic, b"value", on_delivery=lambda error, _: outcomes.append(error))
-            producer.poll(0)
-        assert producer.flush(WAIT_S) == 0
+    def seen(text: str) -> None:
+        disconnects[:] = [broker["disconnects"] for broker in json.loads(text)["brokers"].values()]
 
-    load(before)
-    secured.authority.write_identity(secured.node_identity, "CN=renewed")
-    load(before)
-    load(Producer(librdkafka(secured, "SASLTLS", "PLAIN")))
-    assert outcomes == [None] * 150
+    def send(producer: Producer) -> None:
+        producer.produce(topic, bytes(100), on_delivery=lambda error, _: outcomes.append(error))
+        producer.poll(0)
+
+    properties = secured.librdkafka("SASLTLS", "PLAIN")
+    steady = Producer(properties | {"statistics.interval.ms": 200, "stats_cb": seen})
     host, port = secured.servers("SASLTLS").split(",")[0].split(":")
-    certificate = ssl.get_server_certificate((host, int(port)), ca_certs=str(secured.trusted))
-    text = Path(secured.node_identity).read_text()
-    assert certificate.strip() in text
+    expected = 0
+
+    def shown() -> bool:
+        nonlocal expected
+        send(steady)
+        expected += 1
+        certificate = ssl.get_server_certificate((host, int(port)), ca_certs=str(secured.trusted))
+        return certificate.strip() in Path(secured.node_identity).read_text()
+
+    for number in range(ROTATIONS):
+        secured.authority.write_identity(secured.node_identity, f"CN=renewed-{number}")
+        until(shown, "newcomers are shown the new certificate")
+        for newcomer in [Producer(properties) for _ in range(NEWCOMERS)]:
+            send(newcomer)
+            send(steady)
+            expected += 2
+            assert newcomer.flush(WAIT_S) == 0
+    assert steady.flush(WAIT_S) == 0
+    assert outcomes == [None] * expected
+    until(lambda: steady.poll(0.1) >= 0 and disconnects, "the producer has told of its connections")
+    assert set(disconnects) == {0}
 
 
 @pytest.mark.parametrize("names", ["librdkafka", "java"])
@@ -341,7 +355,7 @@ def test_a_quota_is_of_the_user_whatever_the_client_is_called(secured: SecuredCl
     try:
         told: list[float] = []
         for client_id in ("one", "two"):
-            properties = librdkafka(secured, "SASL", "SCRAM-SHA-512") | {"client.id": client_id}
+            properties = secured.librdkafka("SASL", "SCRAM-SHA-512") | {"client.id": client_id}
             producer = Producer(properties | {"throttle_cb": lambda event: told.append(event.throttle_time)})
             producer.produce(topic, bytes(15_000), partition=0)
             assert producer.flush(WAIT_S) == 0

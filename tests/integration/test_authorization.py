@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS
+from kraft.broker.handlers.broker_views import VIEW_VERSION, view_request
 from kraft.cli.app import run
 from kraft.protocol.api import APIS, AclOperation, ResourceType
 from kraft.protocol.errors import ErrorCode
@@ -450,6 +451,7 @@ CASES = [
         lambda: DescribeProducersRequest(topics=[DescribeProducersTopic(SEEN, [0])]), 0, (Op.READ, TOPIC)
     ),
     refused(ListConfigResourcesRequest, 1, (Op.DESCRIBE_CONFIGS, CLUSTER)),
+    refused(lambda: view_request("summary", {}), VIEW_VERSION, (Op.CLUSTER_ACTION, CLUSTER)),
     refused(
         lambda: DescribeTopicPartitionsRequest(topics=[TopicRequest(SEEN)], response_partition_limit=10),
         0,

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import structlog
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from kraft.testing import Cluster, cluster
 from tests.support.node_processes import until
@@ -142,3 +142,24 @@ async def test_all_nodes_stop_at_once() -> None:
     async with asyncio.timeout(40):
         async with cluster(nodes=3) as running:
             await asyncio.to_thread(LIBRARIES[0].produce, running.bootstrap_servers, "x", {0: [b"x"]})
+
+
+@pytest.mark.kraft_cluster(secure=True)
+async def test_a_secured_cluster_serves_its_admin_and_nobody_else(kraft_cluster: Cluster) -> None:
+    """Through relays, as every other one: what is encrypted passes them as it is. A node that was away is let in."""
+    settings = {**kraft_cluster.client_settings, **QUIET}
+
+    def produce(settings: dict[str, str]) -> list[KafkaError]:
+        errors: list[KafkaError] = []
+        producer = Producer({**settings, "message.timeout.ms": 20_000, "error_cb": errors.append})
+        delivered: list[KafkaError | None] = []
+        producer.produce("mine", b"value", on_delivery=lambda error, _: delivered.append(error))
+        while not delivered and not any(one.code() == KafkaError._AUTHENTICATION for one in errors):
+            producer.poll(0.05)
+        return [*errors, *filter(None, delivered)]
+
+    async with kraft_cluster.killed(2):
+        """It finds its way in again, by the users that the metadata have."""
+    assert await asyncio.to_thread(produce, settings) == []
+    stranger = await asyncio.to_thread(produce, {**settings, "sasl.password": "guessed"})
+    assert KafkaError._AUTHENTICATION in {one.code() for one in stranger}

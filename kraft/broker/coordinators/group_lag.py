@@ -22,6 +22,7 @@ import structlog
 
 from fetcher.leader_endpoint import LeaderUnavailable
 from kraft.broker.coordinators.group_coordinator import GroupCoordinator
+from kraft.broker.coordinators.group_history import GroupHistory
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.replicas.peer_connection import PeerConnection
 from kraft.broker.replicas.replica_manager import ReplicaManager
@@ -84,6 +85,10 @@ LEADER_S: Final = 15.0
 TIMES_KEPT_S: Final = 300.0
 """Retention may delete what was the oldest unread record: its age is looked at anew from time to time."""
 CLIENT_ID: Final = "group-lag"
+WATCHED_INTERVAL_S: Final = 2.0
+"""Between two rounds while somebody watches, and at least ten times as long as the last round took."""
+WATCHED_FOR_S: Final = 10.0
+"""After somebody has looked last."""
 
 
 class GroupLagView(NamedTuple):
@@ -145,6 +150,9 @@ class GroupLag:
         """Places in all rounds: with whom a round begins goes round."""
         self.measured_ms = 0
         """Wall time of the last round."""
+        self.history = GroupHistory()
+        self._watched_until_s = float("-inf")
+        self._watched = asyncio.Event()
 
     # -- what is known
 
@@ -187,14 +195,36 @@ class GroupLag:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    def watch(self) -> None:
+        """Somebody looks at groups: for a while, rounds come sooner."""
+        self._watched_until_s = self._loop.time() + WATCHED_FOR_S
+        self._watched.set()
+
     async def _run(self) -> None:
+        took_s = 0.0
         while True:
-            await asyncio.sleep(self._interval_s)
+            await self._until_due(self._loop.time(), took_s)
+            began_s = self._loop.time()
             try:
                 await self.measure()
             except Exception:
                 self._lags, self._times = {}, {}
+                self.history.clear()
                 log.exception("the lag of groups could not be measured")
+            took_s = self._loop.time() - began_s
+
+    async def _until_due(self, since_s: float, took_s: float) -> None:
+        """Waits as long as the interval says, or as somebody who watches waits."""
+        due_s = since_s + self._interval_s
+        soon_s = min(due_s, since_s + max(WATCHED_INTERVAL_S, 10 * took_s))
+        if self._watched_until_s <= since_s:
+            self._watched.clear()
+            try:
+                async with asyncio.timeout_at(due_s):
+                    await self._watched.wait()
+            except TimeoutError:
+                return
+        await asyncio.sleep(max(0.0, soon_s - self._loop.time()))
 
     async def measure(self) -> None:
         """One round."""
@@ -216,6 +246,7 @@ class GroupLag:
         steps = lags(surveys, ends, times, now_ms, before, self._listed_max)
         self._lags = await taking_turns(steps)
         self.measured_ms = now_ms
+        await taking_turns(self.history.take([shard for _, shard in self._shown()], now_ms))
 
     def _locate(self, topic_name: str, number: int) -> Led | None:
         topic = self._metadata.image.topic(topic_name)

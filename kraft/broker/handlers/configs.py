@@ -8,9 +8,10 @@ from server.properties or from the default; the synonyms are that chain.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 
 from kraft.broker.handlers import broker_loggers
+from kraft.broker.handlers.broker_views import handle_views, is_about_views
 from kraft.broker.handlers.forwarding import Refusal, Split, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
@@ -51,9 +52,11 @@ _NAMED_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at 
 
 def handle_describe_configs(
     services: BrokerServices, request: Request[DescribeConfigsRequest]
-) -> DescribeConfigsResponse:
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
     """Answers DescribeConfigs for topics, for this broker, and for what is set for all brokers."""
     body = request.body
+    if is_about_views(body):
+        return handle_views(services, body)
     if problem := too_many(len(body.resources), "resources"):
         return DescribeConfigsResponse(results=_refuse(body.resources, problem))
     named = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
@@ -89,7 +92,7 @@ def _describe(
         if services.metadata.image.topic(name) is None:
             unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {shortened(name)!r}")
             return _refuse((resource,), unknown)[0]
-        entries = _topic_entries(services, name)
+        entries = topic_entries(services, name)
     elif resource.resource_type == ConfigResourceType.GROUP:
         if not name:
             nameless = Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
@@ -99,7 +102,7 @@ def _describe(
         if name not in (ALL_BROKERS, str(services.broker_id)):
             sentence = f"this is broker {services.broker_id}; broker {shortened(name)} knows its own configs"
             return _refuse((resource,), Refusal(ErrorCode.INVALID_REQUEST, sentence))[0]
-        entries = _broker_entries(services) if name else _all_brokers_entries(services)
+        entries = broker_entries(services) if name else _all_brokers_entries(services)
     elif resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         if problem := broker_loggers.node_problem(services, name):
             return _refuse((resource,), problem)[0]
@@ -119,7 +122,8 @@ def _describe(
     return result
 
 
-def _topic_entries(services: BrokerServices, topic: str) -> Iterator[DescribeConfigsResourceResult]:
+def topic_entries(services: BrokerServices, topic: str) -> Iterator[DescribeConfigsResourceResult]:
+    """All configs of a topic that there is."""
     image = services.metadata.image
     overrides = image.config(TOPIC_RESOURCE, topic)
     defaults = dynamic_log_defaults(services.config.log_defaults, image, services.broker_id)
@@ -133,7 +137,7 @@ def _topic_entries(services: BrokerServices, topic: str) -> Iterator[DescribeCon
         yield _entry(key, key.name, effective.value_of(key.name), chain)
 
 
-def _broker_entries(services: BrokerServices) -> Iterator[DescribeConfigsResourceResult]:
+def broker_entries(services: BrokerServices) -> Iterator[DescribeConfigsResourceResult]:
     """The keys of server.properties, those that topics take their defaults from, and the limits."""
     for key in CONFIG_KEYS.values():
         yield _static_entry(services, key)

@@ -70,6 +70,8 @@ class MetadataLoader:
         self._publish_from = -1
         self.image: MetadataImage = EMPTY
         """What has been published, and acted on."""
+        self.on_entries: Callable[[Sequence[MetadataEntry]], None] | None = None
+        """Told of the entries that came, for people who watch; of what comes as a whole image it is not told."""
         self.last_contact_s = float("-inf")
         """Loop time of the last answer of an active controller."""
 
@@ -138,6 +140,8 @@ class MetadataLoader:
             if not entries:
                 return False
             changes, image = await taking_turns(_following(base, entries))
+            if self.on_entries is not None:
+                self.on_entries(entries)
         self._newest = image
         if self.image is EMPTY:
             if image.offset < max(self._publish_from, response.committed_offset):

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from fetcher.leader_endpoint import LeaderUnavailable
 from kraft.broker.peer_security import PLAIN_PEERS, PeerSecurity
-from kraft.network.authentication import authenticate
+from kraft.network.authentication import AuthenticatedConnection
 from kraft.network.client import DEFAULT_MAX_RESPONSE_BYTES, BrokerConnection, ConnectionLostError
 from kraft.protocol.schema import Message
 from quorum.metadata.records import Listener
 
 CONNECT_TIMEOUT_S = 2.0
-RENEWED_AFTER: Final = 0.85
-"""Of a session's time, as Kafka's clients do at the earliest."""
 
 
 class PeerConnection:
@@ -41,15 +39,13 @@ class PeerConnection:
         self._client_id = client_id
         self._security = security
         self._max_response_bytes = max_response_bytes
-        self._connection: BrokerConnection | None = None
-        self._renew_at_s: float | None = None
-        """When, in loop time, this broker authenticates again; None: never."""
+        self._connection: AuthenticatedConnection | None = None
         self._opening = asyncio.Lock()
 
     async def request(self, body: Message, version: int, *, timeout_s: float) -> Any:
         """The answer to one request. Raises LeaderUnavailable."""
         connection = self._connection
-        if connection is None or connection.closed or self._is_due():
+        if connection is None or connection.closed:
             connection = await self._connect()
         try:
             return await connection.request(body, version, timeout_s=timeout_s)
@@ -60,19 +56,17 @@ class PeerConnection:
             self.close()
             raise
 
-    async def _connect(self) -> BrokerConnection:
+    async def _connect(self) -> AuthenticatedConnection:
         """The connection, which somebody else may have opened meanwhile."""
         async with self._opening:
             connection = self._connection
             if connection is not None and not connection.closed:
-                if self._is_due():
-                    await self._authenticate(connection)
                 return connection
             address = self._address()
             if address is None:
                 raise LeaderUnavailable(f"broker {self._broker_id} has no address that this broker knows")
             try:
-                connection = await BrokerConnection.connect(
+                opened = await BrokerConnection.connect(
                     address.host,
                     address.port,
                     client_id=self._client_id,
@@ -80,32 +74,15 @@ class PeerConnection:
                     ssl_context=self._security.context(),
                     max_response_bytes=self._max_response_bytes,
                 )
+                security = self._security
+                connection = AuthenticatedConnection(
+                    opened, security.credentials, security.nonce, timeout_s=CONNECT_TIMEOUT_S
+                )
+                await connection.renew()
             except ConnectionLostError as error:
                 raise LeaderUnavailable(f"broker {self._broker_id}: {error}") from error
-            await self._authenticate(connection)
             self._connection = connection
             return connection
-
-    def _is_due(self) -> bool:
-        return self._renew_at_s is not None and asyncio.get_running_loop().time() >= self._renew_at_s
-
-    async def _authenticate(self, connection: BrokerConnection) -> None:
-        """Says who this broker is, where it has to. What was sent before is answered; what comes now waits for it."""
-        credentials = self._security.credentials
-        if credentials is None:
-            return
-        began_s = asyncio.get_running_loop().time()
-        try:
-            lifetime_s = await authenticate(
-                connection, credentials, self._security.nonce(), timeout_s=CONNECT_TIMEOUT_S
-            )
-        except ConnectionLostError as error:
-            connection.close()
-            raise LeaderUnavailable(f"broker {self._broker_id}: {error}") from error
-        except asyncio.CancelledError:
-            connection.close()
-            raise
-        self._renew_at_s = None if lifetime_s is None else began_s + lifetime_s * RENEWED_AFTER
 
     def close(self) -> None:
         """Closes it, if it is open."""

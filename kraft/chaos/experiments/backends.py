@@ -55,10 +55,12 @@ def with_backlog(experiment: Experiment, backlog_bytes: int) -> Experiment:
     return replace(experiment, workload=workload)
 
 
-def play_on(backend: str, experiment: Experiment, seed: int, out: Path, say: Say) -> Evidence:
+def play_on(
+    backend: str, experiment: Experiment, seed: int, out: Path, say: Say, *, secure: bool = False
+) -> Evidence:
     """Plays it, and notes where. Raises UserError for what this machine lacks. `out`: the folder of the run, for the
-    logs of a real one."""
-    evidence = _played(backend, experiment, seed, out, say)
+    logs of a real one. `secure`: with TLS, users and ACLs, which the simulation has not."""
+    evidence = _played(backend, experiment, seed, out, say, secure=secure)
     return replace(evidence, environment={**environment(), **evidence.environment})
 
 
@@ -74,12 +76,18 @@ def environment() -> dict[str, str]:
     }
 
 
-def _played(backend: str, experiment: Experiment, seed: int, out: Path, say: Say) -> Evidence:
+def _played(
+    backend: str, experiment: Experiment, seed: int, out: Path, say: Say, *, secure: bool
+) -> Evidence:
     if backend == SIM:
+        if secure:
+            raise UserError(
+                f"--secure is for real nodes: add --backend real, if {experiment.name} has it", EXIT_USAGE
+            )
         from kraft.chaos.experiments.simulated import play, scenario_of
 
         scenario_of(experiment, seed)  # a mistake of the file is told here, and not as the end of a process
         return run_isolated(lambda: play(experiment, seed))
     from kraft.chaos.real.run import play as play_really
 
-    return play_really(experiment, seed, out, say=say)
+    return play_really(experiment, seed, out, say=say, secure=secure)

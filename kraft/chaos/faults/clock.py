@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from kraft.chaos.faults.context import FaultContext
-from kraft.chaos.faults.kind import draw_duration_s, fault
+from kraft.chaos.faults.kind import fault
 
 JUMPS_MAX_MS = (50, 5_000, 5_000, 60_000)
 OFFSET_MAX_MS = 300_000
@@ -21,7 +21,7 @@ def clock_skew(context: FaultContext, rng: random.Random) -> None:
     """What it gained or lost meanwhile stays."""
     node_id = rng.choice(list(context.cluster.hosts))
     most = rng.choice(DRIFTS_MAX)
-    drift, duration_s = rng.uniform(-most, most), draw_duration_s(rng, 1.0, 8.0, long_max_s=20.0)
+    drift, duration_s = rng.uniform(-most, most), context.draw_duration_s(rng, 1.0, 8.0, long_max_s=20.0)
     clock = context.host(node_id).clock
     if clock.drift == 0:
         struck = context.happened("clock-skew", f"node {node_id} by {drift:+.4f} for {duration_s:.3f} s")

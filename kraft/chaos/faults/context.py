@@ -2,7 +2,8 @@
 
 Guarantees: every fault ends by itself, at its time or in `end_all`, whichever comes first; a node that a
 fault took down comes back when the last fault that holds it down has ended, and not before; a fault is
-counted only when it really happened; after `end_all` nothing strikes any more.
+counted only when it really happened; after `end_all` nothing strikes any more. Kinds of clusters are `Cluster`s here:
+whole ones (`kraft.chaos.cluster`) and the quorum alone (`kraft.chaos.quorum`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from kraft.chaos.cluster import SimulatedCluster
-from kraft.chaos.faults.damage import DamageGuard
+from kraft.chaos.faults.damage import Cluster, DamageGuard
 from kraft.chaos.outcome import FAULT_PREFIX
 from kraft.chaos.scenario import TopicSpec
 from kraft.chaos.verdict import Verdicts
@@ -29,6 +30,18 @@ COORDINATOR_ODDS = 0.35
 OnDamage = Callable[[int, str], None]
 """Told node id and kind ("power loss", "wipe", "data wipe", "bit rot", "voter rot", "disk error") right
 after data was destroyed."""
+
+
+class Pace(NamedTuple):
+    """How long faults last, as a part of what they last in whole clusters."""
+
+    down: float = 1.0
+    """Of the time that a killed node is down."""
+    lasts: float = 1.0
+    """Of all other times."""
+
+
+FULL_PACE = Pace()
 
 
 @dataclass(eq=False)
@@ -49,18 +62,22 @@ class FaultContext:
 
     def __init__(
         self,
-        cluster: SimulatedCluster,
+        cluster: Cluster,
         verdicts: Verdicts,
         topics: Sequence[TopicSpec],
         on_damage: OnDamage,
         *,
         coordinated_by: str = "",
+        guard: DamageGuard | None = None,
+        pace: Pace = FULL_PACE,
     ) -> None:
-        """`topics` are those whose leaders are aimed at, and those of the internal topic `coordinated_by`, if any."""
+        """`topics` are those whose leaders are aimed at, and those of the internal topic `coordinated_by`, if any.
+        `guard`: a `DamageGuard` if not given."""
         self.cluster = cluster
         self.simulation = cluster.simulation
         self.verdicts = verdicts
-        self.guard = DamageGuard(cluster, self.simulation.stream("fault/damage guard"))
+        self.pace = pace
+        self.guard = guard or DamageGuard(cluster, self.simulation.stream("fault/damage guard"))
         self.topics = [topic.name for topic in topics]
         self._partitions = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
         self._coordinated_by = coordinated_by
@@ -131,6 +148,17 @@ class FaultContext:
         end = self._ends.pop(number, None)
         if end is not None:
             end()
+
+    # -- for faults: sizes
+
+    def draw_duration_s(self, rng: random.Random, min_s: float, max_s: float, *, long_max_s: float) -> float:
+        """Mostly between the first two, every seventh time up to `long_max_s`, longer than most timeouts; at the
+        run's pace."""
+        return _draw_s(rng, min_s, max_s, long_max_s) * self.pace.lasts
+
+    def draw_down_s(self, rng: random.Random) -> float:
+        """How long a node is down."""
+        return _draw_s(rng, 0.05, 2.5, 7.0) * self.pace.down
 
     # -- for faults: targets
 
@@ -224,3 +252,9 @@ class FaultContext:
             recover()
 
         return heal
+
+
+def _draw_s(rng: random.Random, min_s: float, max_s: float, long_max_s: float) -> float:
+    if rng.random() < 1 / 7:
+        return rng.uniform(max_s, long_max_s)
+    return rng.uniform(min_s, max_s)

@@ -24,10 +24,12 @@ are spared by the first, the fourth and the last only: the quorum syncs before i
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
-from kraft.chaos.cluster import SimulatedCluster
-from quorum.metadata.image import PartitionImage
+from kraft.chaos.world.host import Host
+from kraft.chaos.world.simulation import Simulation
+from quorum.metadata.image import MetadataImage, PartitionImage
 
 SPACING_S = (2.5, 5.0)
 RECKLESS_ODDS = 0.1
@@ -38,10 +40,55 @@ AFTERMATH_MAX_S = 10.0
 HELD_BACK_ODDS = 0.8
 
 
+class Cluster(Protocol):
+    """What faults ask of a cluster, whatever its kind; nodes by their ids."""
+
+    @property
+    def simulation(self) -> Simulation: ...
+
+    @property
+    def hosts(self) -> Mapping[int, Host]: ...
+
+    @property
+    def running(self) -> list[int]:
+        """The nodes that have a process, paused ones included."""
+
+    @property
+    def controller_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]: ...
+
+    def start_node(self, node_id: int) -> None: ...
+
+    def stop_node(self, node_id: int) -> None:
+        """Asks for a controlled shutdown."""
+
+    def is_stopping(self, node_id: int) -> bool: ...
+
+    def has_started(self, node_id: int) -> bool: ...
+
+    def excuse(self, node_id: int, *, may_halt: bool = True) -> None:
+        """Lets the node's present process complain, and perhaps end, since a fault struck it."""
+
+    def log_dirs_of(self, node_id: int) -> tuple[str, ...]: ...
+
+    def image(self) -> MetadataImage | None: ...
+
+    def leader_of(self, topic: str, partition: int) -> int: ...
+
+    def active_controller(self) -> int | None: ...
+
+    def ailments(self, topics: Sequence[str]) -> list[str]:
+        """Why the cluster is not whole."""
+
+    def is_damaged(self, node_id: int, topic: str, partition: int) -> bool: ...
+
+
 class DamageGuard:
     """Says whether a node may be damaged now."""
 
-    def __init__(self, cluster: SimulatedCluster, rng: random.Random) -> None:
+    def __init__(self, cluster: Cluster, rng: random.Random) -> None:
         self._cluster = cluster
         self._rng = rng
         self._not_before_s = 0.0

@@ -13,9 +13,9 @@ import errno
 import random
 from collections.abc import Callable
 
-from kraft.chaos.cluster import DATA, JOURNAL
 from kraft.chaos.faults.context import FaultContext, Struck
-from kraft.chaos.faults.kind import draw_duration_s, fault
+from kraft.chaos.faults.kind import fault
+from kraft.chaos.node_folders import DATA, JOURNAL
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.host import Process
 from kraft.chaos.world.paths import is_below
@@ -40,7 +40,10 @@ def slow_disk(context: FaultContext, rng: random.Random) -> None:
         timing = DiskTiming(sync_s=(0.02, rng.uniform(0.03, 0.15)))
     else:
         timing = DiskTiming(hiccup_odds=rng.choice((0.02, 0.1)), hiccup_s=(0.2, rng.uniform(0.5, 2.0)))
-    duration_s, storage = draw_duration_s(rng, 0.5, 3.0, long_max_s=8.0), context.host(node_id).storage
+    duration_s, storage = (
+        context.draw_duration_s(rng, 0.5, 3.0, long_max_s=8.0),
+        context.host(node_id).storage,
+    )
     struck = context.happened("slow-disk", f"node {node_id}: {timing} for {duration_s:.3f} s")
     storage.slow_down(timing)
     context.until(duration_s, lambda: storage.speed_up(timing), struck)
@@ -55,7 +58,7 @@ def disk_full(context: FaultContext, rng: random.Random) -> None:
     node_id = context.node(rng)
     free_bytes, duration_s = (
         rng.randrange(rng.choice(FREE_BYTES)),
-        draw_duration_s(rng, 0.3, 3.0, long_max_s=8.0),
+        context.draw_duration_s(rng, 0.3, 3.0, long_max_s=8.0),
     )
     if node_id is None or context.host(node_id).storage.free_bytes is not None:
         return
@@ -96,7 +99,7 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
     """
     node_id = context.node(rng)
     countdown, for_good = rng.randint(1, SYNCS_MAX), rng.random() < 0.5
-    duration_s = rng.uniform(1.0, 3 * HALT_WITHIN_S)
+    duration_s = rng.uniform(1.0, 3 * HALT_WITHIN_S) * context.pace.lasts
     if node_id is None or not context.guard.allows(node_id):
         return
     target, host = node_id, context.host(node_id)
@@ -122,7 +125,7 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
             struck = context.happened("fsync-error", f"node {target}, at {path}")
             judge = must_have_halted if must_halt else _must_have_given_up
             context.simulation.call_later(
-                HALT_WITHIN_S, judge, context, target, host.process, directory, path
+                HALT_WITHIN_S * context.pace.lasts, judge, context, target, host.process, directory, path
             )
         context.cluster.excuse(target, may_halt=may_halt or not context.cluster.has_started(target))
         return errno.EIO
@@ -149,9 +152,10 @@ def must_have_halted(
         return
     if host.paused:
         again = (context, node_id, process, directory, path)
-        context.simulation.call_later(HALT_WITHIN_S, must_have_halted, *again)
+        context.simulation.call_later(HALT_WITHIN_S * context.pace.lasts, must_have_halted, *again)
         return
-    text = f"{process.incarnation.name} goes on {HALT_WITHIN_S:g} s after an fsync of {path} failed"
+    within_s = HALT_WITHIN_S * context.pace.lasts
+    text = f"{process.incarnation.name} goes on {within_s:g} s after an fsync of {path} failed"
     context.verdicts.violated("not-halted", text)
 
 

@@ -32,10 +32,3 @@ def fault(
 ) -> Callable[[Strike], FaultKind]:
     """Makes a fault of a function."""
     return lambda strike: FaultKind(name, doc, by_default, strike, disturbs)
-
-
-def draw_duration_s(rng: random.Random, min_s: float, max_s: float, *, long_max_s: float) -> float:
-    """Mostly between the first two, every seventh time up to `long_max_s`: longer than most timeouts."""
-    if rng.random() < 1 / 7:
-        return rng.uniform(max_s, long_max_s)
-    return rng.uniform(min_s, max_s)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 
 from kraft.chaos.faults.context import FaultContext
-from kraft.chaos.faults.kind import draw_duration_s, fault
+from kraft.chaos.faults.kind import fault
 from kraft.chaos.world.network import Impairment, Latency
 
 Links = list[tuple[str, str]]
@@ -19,8 +19,8 @@ GIVE_UP_S = (0.3, 6.0)
 """When an end of a silent connection finds out."""
 
 
-def _cut_s(rng: random.Random) -> float:
-    return draw_duration_s(rng, 0.2, 4.0, long_max_s=9.0)
+def _cut_s(context: FaultContext, rng: random.Random) -> float:
+    return context.draw_duration_s(rng, 0.2, 4.0, long_max_s=9.0)
 
 
 # -- partitions
@@ -89,7 +89,7 @@ def partition(context: FaultContext, rng: random.Random) -> None:
     """A node or half of the world against the rest, or a part of it."""
     left, right = _sides(context, rng)
     links = between(left, right) + between(right, left)
-    _block(context, "partition", links, f"{left} | {right}", _cut_s(rng))
+    _block(context, "partition", links, f"{left} | {right}", _cut_s(context, rng))
 
 
 @fault("partition-one-way", "machines cannot be reached from others, though they reach those", disturbs=True)
@@ -98,12 +98,16 @@ def partition_one_way(context: FaultContext, rng: random.Random) -> None:
     left, right = _sides(context, rng)
     if rng.random() < 0.5:
         left, right = right, left
-    _block(context, "partition-one-way", between(left, right), f"{left} -> {right}", _cut_s(rng))
+    _block(context, "partition-one-way", between(left, right), f"{left} -> {right}", _cut_s(context, rng))
 
 
 def _isolate(context: FaultContext, rng: random.Random, name: str, node_id: int | None) -> None:
     """Cuts a node off from all others, which its clients need not notice."""
-    way, with_clients, cut_s = rng.choice(("both", "both", "in", "out")), rng.random() < 0.3, _cut_s(rng)
+    way, with_clients, cut_s = (
+        rng.choice(("both", "both", "in", "out")),
+        rng.random() < 0.3,
+        _cut_s(context, rng),
+    )
     if node_id is None:
         return
     mine = [context.host(node_id).address]
@@ -164,10 +168,11 @@ def drop(context: FaultContext, rng: random.Random) -> None:
     pair = _connected_pair(context, rng)
     if pair is not None:
         network = context.simulation.network
-        silent = network.silence(*pair, GIVE_UP_S)
+        most_s = GIVE_UP_S[1] * context.pace.lasts
+        silent = network.silence(*pair, (GIVE_UP_S[0] * context.pace.lasts, most_s))
         if silent:
             struck = context.happened("drop", f"{pair[0]} and {pair[1]}: {silent}")
-            context.until(GIVE_UP_S[1] + 0.1, lambda: network.end_silence(*pair), struck)
+            context.until(most_s + 0.1, lambda: network.end_silence(*pair), struck)
 
 
 # -- links
@@ -191,7 +196,7 @@ def _some_links(context: FaultContext, rng: random.Random) -> Links:
 
 
 def _impair(context: FaultContext, rng: random.Random, name: str, impairment: Impairment, what: str) -> None:
-    links, duration_s = _some_links(context, rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
+    links, duration_s = _some_links(context, rng), context.draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
     network = context.simulation.network
     disturb(
         context,
@@ -226,7 +231,7 @@ def slow_link(context: FaultContext, rng: random.Random) -> None:
 @fault("clogged-link", "nothing gets through for a while, and then everything at once")
 def clogged_link(context: FaultContext, rng: random.Random) -> None:
     """Shorter than a partition, as a rule, and nobody backs off."""
-    links, duration_s = _some_links(context, rng), draw_duration_s(rng, 0.05, 1.5, long_max_s=5.0)
+    links, duration_s = _some_links(context, rng), context.draw_duration_s(rng, 0.05, 1.5, long_max_s=5.0)
     network = context.simulation.network
     disturb(context, "clogged-link", links, _shown(links), duration_s, network.clog, network.unclog)
 

@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from kraft.chaos.cluster import JOURNAL, VOTER_FILES
 from kraft.chaos.faults.context import FaultContext, Struck
-from kraft.chaos.faults.kind import draw_duration_s, fault
+from kraft.chaos.faults.kind import fault
+from kraft.chaos.node_folders import JOURNAL, VOTER_FILES
 from kraft.chaos.world.operations import TornOperation
 from kraft.chaos.world.paths import is_below
 
@@ -23,13 +23,10 @@ READS = frozenset({"open", "read", "exists", "list"})
 """Operations that change nothing; a process that ends before one of them just ends."""
 
 
-def _down_s(rng: random.Random) -> float:
-    return draw_duration_s(rng, 0.05, 2.5, long_max_s=7.0)
-
-
-def _take_down(
+def take_down(
     context: FaultContext, name: str, node_id: int, down_s: float, end_node: Callable[[int], None]
 ) -> None:
+    """Ends the node's process now, and starts it in so long."""
     struck = context.happened(name, f"node {node_id}, for {down_s:.3f} s")
     end_node(node_id)
     context.keep_down(node_id, down_s, struck)
@@ -40,7 +37,7 @@ def _take_down(
 
 def _kill(context: FaultContext, rng: random.Random, name: str, node_id: int | None) -> None:
     if node_id is not None:
-        _take_down(context, name, node_id, _down_s(rng), context.kill)
+        take_down(context, name, node_id, context.draw_down_s(rng), context.kill)
 
 
 @fault("kill", "kill -9 of a node: its memory is gone, its disk is not", disturbs=True)
@@ -68,7 +65,7 @@ def kill_all(context: FaultContext, rng: random.Random) -> None:
     struck = context.happened("kill-all", f"nodes {running}") if running else None
     for node_id in running:
         context.kill(node_id)
-        context.keep_down(node_id, _down_s(rng), struck)
+        context.keep_down(node_id, context.draw_down_s(rng), struck)
 
 
 @fault(
@@ -79,6 +76,20 @@ def kill_all(context: FaultContext, rng: random.Random) -> None:
 def kill_mid_operation(context: FaultContext, rng: random.Random) -> None:
     """One of the next operations of the node."""
     _at_operation(context, rng, "kill-mid-operation", lambda node_id: True, context.kill)
+
+
+@fault(
+    "kill-at-start",
+    "kill -9 of a node, and of its next process in the middle of a disk operation of its start",
+    by_default=False,
+    disturbs=True,
+)
+def kill_at_start(context: FaultContext, rng: random.Random) -> None:
+    """One of its first operations; if it does not do that many, it lives."""
+    node_id, down_s = context.node(rng), context.draw_down_s(rng)
+    if node_id is not None:
+        take_down(context, "kill-at-start", node_id, down_s, context.kill)
+        _arm(context, rng, "kill-at-start", node_id, lambda node_id: True, context.kill, down_s)
 
 
 # -- in the middle of a disk operation
@@ -93,10 +104,22 @@ def _at_operation(
 ) -> None:
     """Ends a node in one of its next changes of the disk, if `allows` says so before and at that moment."""
     node_id = context.node(rng)
-    countdown, fraction, down_s = rng.randint(1, OPERATIONS_MAX), rng.random(), _down_s(rng)
-    if node_id is None or not allows(node_id):
-        return
-    target, host = node_id, context.host(node_id)
+    if node_id is not None and allows(node_id):
+        _arm(context, rng, name, node_id, allows, end_node)
+
+
+def _arm(
+    context: FaultContext,
+    rng: random.Random,
+    name: str,
+    target: int,
+    allows: Callable[[int], bool],
+    end_node: Callable[[int], None],
+    begins_in_s: float = 0.0,
+) -> None:
+    """Of the process that runs, or of the next one that begins in so long."""
+    countdown, fraction, down_s = rng.randint(1, OPERATIONS_MAX), rng.random(), context.draw_down_s(rng)
+    host = context.host(target)
     victim = host.process
 
     def end(struck: Struck) -> None:
@@ -104,7 +127,9 @@ def _at_operation(
         context.keep_down(target, down_s, struck)
 
     def strike(operation: str, path: str) -> None:
-        nonlocal countdown
+        nonlocal countdown, victim
+        if victim is None:
+            victim = host.process
         if operation in READS or host.process is not victim:
             return
         countdown -= 1
@@ -115,7 +140,7 @@ def _at_operation(
                 raise TornOperation(fraction, partial(end, struck))
 
     host.storage.add_hook(strike)
-    disarm = context.until(ARMED_S, lambda: host.storage.remove_hook(strike))
+    disarm = context.until(begins_in_s + ARMED_S, lambda: host.storage.remove_hook(strike))
 
 
 # -- pause and restart
@@ -124,7 +149,7 @@ def _at_operation(
 def _pause(context: FaultContext, rng: random.Random, name: str, node_id: int | None) -> None:
     if node_id is None or context.host(node_id).paused:
         return
-    process, pause_s = context.host(node_id).process, draw_duration_s(rng, 0.1, 3.0, long_max_s=8.0)
+    process, pause_s = context.host(node_id).process, context.draw_duration_s(rng, 0.1, 3.0, long_max_s=8.0)
 
     def resume() -> None:
         if context.host(node_id).process is process:
@@ -158,7 +183,7 @@ def pause_controller(context: FaultContext, rng: random.Random) -> None:
 @fault("restart", "a controlled shutdown of a node, and a start", disturbs=True)
 def restart(context: FaultContext, rng: random.Random) -> None:
     """A paused node does not hear the signal, and one that stops has heard it."""
-    node_id, down_s = context.node(rng), _down_s(rng)
+    node_id, down_s = context.node(rng), context.draw_down_s(rng)
     if node_id is None or context.host(node_id).paused or context.cluster.is_stopping(node_id):
         return
     struck = context.happened("restart", f"node {node_id}, not started for {down_s:.3f} s")
@@ -178,9 +203,9 @@ def lose_power(context: FaultContext, node_id: int) -> None:
 @fault("power-loss", "a machine loses its power: of what was not synced, anything may be gone")
 def power_loss(context: FaultContext, rng: random.Random) -> None:
     """Not while `DamageGuard` spares the node."""
-    node_id, down_s = context.node(rng), _down_s(rng)
+    node_id, down_s = context.node(rng), context.draw_down_s(rng)
     if node_id is not None and context.guard.allows(node_id):
-        _take_down(context, "power-loss", node_id, down_s, partial(lose_power, context))
+        take_down(context, "power-loss", node_id, down_s, partial(lose_power, context))
 
 
 @fault("power-loss-mid-operation", "a machine loses its power in the middle of a disk operation")
@@ -198,13 +223,13 @@ def power_loss_all(context: FaultContext, rng: random.Random) -> None:
     struck = context.happened("power-loss-all", f"running were {context.cluster.running}")
     for node_id in context.cluster.hosts:
         lose_power(context, node_id)
-        context.keep_down(node_id, _down_s(rng), struck)
+        context.keep_down(node_id, context.draw_down_s(rng), struck)
 
 
 @fault("wipe", "a machine loses its power and comes back with a new, empty disk")
 def wipe(context: FaultContext, rng: random.Random) -> None:
     """Not while `DamageGuard` spares the node, nor in a cluster that is not whole."""
-    node_id, down_s = context.node(rng), _down_s(rng)
+    node_id, down_s = context.node(rng), context.draw_down_s(rng)
     if node_id is not None and context.guard.allows_wipe(node_id, context.topics):
         struck = context.happened("wipe", f"node {node_id}, for {down_s:.3f} s")
         context.host(node_id).wipe()
@@ -219,7 +244,7 @@ def wipe(context: FaultContext, rng: random.Random) -> None:
 def wipe_data(context: FaultContext, rng: random.Random) -> None:
     """A broker's; what it keeps says who it is, so that only its epochs tell it from the one it was (KIP-903,
     966). Not while `DamageGuard` spares the node."""
-    node_id, down_s = context.node(rng), _down_s(rng)
+    node_id, down_s = context.node(rng), context.draw_down_s(rng)
     if node_id in context.cluster.broker_ids and context.guard.allows(node_id):
         struck = context.happened("wipe-data", f"node {node_id}, for {down_s:.3f} s")
         context.host(node_id).wipe(_is_spared)

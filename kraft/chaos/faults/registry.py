@@ -20,9 +20,9 @@ FAULTS: Mapping[str, FaultKind] = {
 DEFAULT_FAULTS: tuple[str, ...] = tuple(name for name, kind in FAULTS.items() if kind.by_default)
 
 
-def strike(context: FaultContext, spec: FaultSpec) -> None:
+def strike(context: FaultContext, spec: FaultSpec, kinds: Mapping[str, FaultKind] = FAULTS) -> None:
     """Inflicts one fault, if the state of the cluster lets it. Raises KeyError for an unknown name."""
-    kind = FAULTS[spec.name]
+    kind = kinds[spec.name]
     context.verdicts.declare([FAULT_PREFIX + kind.name])
     rng = context.simulation.stream(f"fault/{spec.stream}")
     if not context.is_over and not (kind.disturbs and context.guard.holds_back(rng, context.topics)):

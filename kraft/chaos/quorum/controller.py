@@ -11,6 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from kraft.chaos.node_folders import CLUSTER_ID
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.metadata_judge import MetadataJudge
 from partitions.log.config import LogConfig
@@ -20,8 +21,7 @@ from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.controller_driver import Activated, ControllerDriver, ControllerEffect, Proposed
 from quorum.raft.events import Committed, RaftEffect
 
-CLUSTER_ID = "cluster"
-SESSION_TIMEOUT_MS = 2500
+SESSION_TIMEOUT_MS = 1500
 OnAnswer = Callable[[Any, str | None], None]
 """Called with the response, or with None and the name of the error."""
 

@@ -1,35 +1,19 @@
-"""What is counted in a run of the quorum: faults that struck, and what Raft and the controllers went through.
+"""What is counted in a run of the quorum: what Raft and the controllers went through, and what struck messages.
 
 Declared in one place, so that a counter that stays at zero over many seeds is seen: what never happened was
-not tested. Counted by the modules of this package through `Quorum.happened`.
+not tested. Faults are counted by their names. Counted by the modules of this package through `Quorum.happened`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-KILLED: Final = "fault: process killed"
-POWER_LOSS: Final = "fault: power loss"
-CUT_SHORT: Final = "fault: died in the middle of a step"
-TORN_WRITE: Final = "fault: torn write"
-RECOVERY_CUT_SHORT: Final = "fault: died while starting"
-FSYNC_ERROR: Final = "fault: failed fsync"
-SLOW_FSYNC: Final = "fault: slow fsync"
-PAUSED: Final = "fault: process paused"
-LINK_CUT: Final = "fault: connection reset"
-HALF_OPEN: Final = "fault: reset noticed late by one side"
-ISOLATED: Final = "fault: voter cut off from all others"
-CLOGGED: Final = "fault: one direction of a link clogged"
-DROPPED: Final = "fault: message dropped"
-DUPLICATED: Final = "fault: message duplicated"
-OVERTAKEN: Final = "fault: message overtaken by later ones"
-STALE: Final = "fault: message of an older session delivered"
-HAND_OVER: Final = "fault: leader asked to hand over"
-WIPED: Final = "fault: disk wiped"
-ROT: Final = "fault: bit rot found at start"
-WRONG_FOLDER: Final = "fault: started on a folder that is not its own"
-INSULTED: Final = "fault: peer says what is not on the list"
+DROPPED: Final = "messages: dropped"
+DUPLICATED: Final = "messages: duplicated"
+OVERTAKEN: Final = "messages: overtaken by later ones"
+STALE: Final = "messages: of an older session delivered"
 
+RECOVERY_CUT_SHORT: Final = "raft: died while starting"
 CANDIDACY: Final = "raft: candidacy"
 ELECTED: Final = "raft: leader elected"
 SPLIT_TERM: Final = "raft: term without a leader"
@@ -41,10 +25,11 @@ SNAPSHOT: Final = "raft: snapshot taken"
 INSTALLED: Final = "raft: snapshot installed"
 KEPT_TAIL: Final = "raft: log goes on behind an installed snapshot"
 SENT_AGAIN: Final = "raft: same snapshot sent again"
+HALTED: Final = "raft: voter halted by a fault"
+REFUSED_START: Final = "raft: voter refused to start"
 FORGOTTEN: Final = "raft: voter told that it has forgotten"
 STALE_DROPPED: Final = "raft: stale or doubled message refused"
 LARGE_ENTRY: Final = "raft: large entry applied in steps"
-RESTARTED: Final = "raft: voter restarted"
 
 ACTIVATED: Final = "controller: became active"
 RENOUNCED: Final = "controller: renounced with requests waiting"
@@ -65,7 +50,7 @@ COUNTERS: Final = tuple(
 
 OFTEN: Final = frozenset(
     (
-        *(SLOW_FSYNC, LINK_CUT, HALF_OPEN, CLOGGED, DROPPED, DUPLICATED, OVERTAKEN, STALE, INSULTED),
+        *(DROPPED, DUPLICATED, OVERTAKEN, STALE),
         *(CANDIDACY, SPLIT_TERM, PRE_VOTE_REFUSED, SNAPSHOT, SENT_AGAIN, STALE_DROPPED, LARGE_ENTRY),
         *(ACKNOWLEDGED, UNKNOWN_OUTCOME, NOT_COMMITTED, REFUSED, TOPIC_CREATED, TOPIC_DELETED, ALREADY_DONE),
         VOTER_RECORDED,

@@ -1,4 +1,4 @@
-"""A simulated voter's folder: how it is formatted, how a driver is opened in it, and what is not its folder.
+"""A simulated voter's folder: how a driver is opened in it, and what is not its folder.
 
 An operator who mounts the wrong disk, or an empty one, must be told; a voter that began there would have
 forgotten every promise of its own, or keep those of another. Used by `voter`.
@@ -6,13 +6,12 @@ forgotten every promise of its own, or keep those of another. Used by `voter`.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from kraft.chaos.quorum.controller import CLUSTER_ID
+from kraft.chaos.node_folders import CLUSTER_ID, DATA, DIRECTORY_ID_BYTES, format_folder
 from kraft.chaos.quorum.judge import Violation
 from kraft.chaos.quorum.settings import Settings
 from kraft.chaos.world.disk import SimulatedDisk
@@ -20,13 +19,11 @@ from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.scheduler import Scheduler
 from kraft.chaos.world.storage import Storage
 from partitions.disk import Disk
-from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
-from quorum.raft.config import DIRECTORY_ID_BYTES, RaftConfig
+from quorum.raft.config import RaftConfig
 from quorum.raft.driver import RaftDriver
 from quorum.raft.state_machine import StateMachine
 from quorum.raft.storage import RaftStorageError, open_partition_log
 
-DATA = "/data"
 EPOCH_S = 100.0
 """Where the drivers' clocks begin."""
 WRONG_FOLDERS = ("unformatted", "of another node", "of another cluster", "formatted anew")
@@ -49,6 +46,7 @@ def open_driver(
     machine: StateMachine,
     halt: Callable[[str], None],
     rng: Random,
+    wall_ms: Callable[[], int],
 ) -> RaftDriver:
     """The voter's driver on a disk. Raises RaftStorageError if it refuses; OSError."""
     scheduler, settings = place.scheduler, place.settings
@@ -68,18 +66,12 @@ def open_driver(
         ),
         disk=disk,
         clock=lambda: EPOCH_S + scheduler.now,
-        wall_ms=lambda: int(scheduler.now * 1000),
+        wall_ms=wall_ms,
         rng=rng,
         halt=halt,
         state_machine=machine,
         log_factory=partial(open_partition_log, segment_bytes=settings.segment_bytes),
     )
-
-
-def format_folder(disk: Disk, node_id: int, directory_id: bytes, cluster_id: str = CLUSTER_ID) -> None:
-    """As `kraft storage format` does it."""
-    text = base64.urlsafe_b64encode(directory_id).decode().rstrip("=")
-    write_meta_properties(disk, DATA, MetaProperties(cluster_id, node_id, text))
 
 
 def check_refuses_wrong_folder(
@@ -95,13 +87,13 @@ def check_refuses_wrong_folder(
     other = rng.randbytes(DIRECTORY_ID_BYTES)
     contents: dict[str, Callable[[], Any]] = {
         "unformatted": lambda: None,
-        "of another node": lambda: format_folder(disk, node_id + 1, directory_id),
-        "of another cluster": lambda: format_folder(disk, node_id, directory_id, "another"),
-        "formatted anew": lambda: format_folder(disk, node_id, other),
+        "of another node": lambda: format_folder(disk, DATA, node_id + 1, directory_id),
+        "of another cluster": lambda: format_folder(disk, DATA, node_id, directory_id, "another"),
+        "formatted anew": lambda: format_folder(disk, DATA, node_id, other),
     }
     contents[kind]()
     try:
-        open_driver(place, node_id, directory_id, disk, machine, lambda reason: None, rng)
+        open_driver(place, node_id, directory_id, disk, machine, lambda reason: None, rng, lambda: 0)
     except RaftStorageError:
         return
     finally:

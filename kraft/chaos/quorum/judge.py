@@ -9,6 +9,7 @@ fed by whoever runs the voters, be they ours or the bare library's.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Protocol
 
 ORACLES = (
@@ -68,8 +69,10 @@ class RaftJudge:
         """Index → (term, command) of what any voter applied."""
         self.acknowledged: dict[int, bytes] = {}
         """Index → the proposal that somebody was told is committed there."""
-        self.refused: set[bytes] = set()
-        """Proposals of which somebody was told that they never will be."""
+        self._refused: Counter[bytes] = Counter()
+        """How often somebody was told of a proposal that it never will be. Two may be equal: what a controller gave up
+        when it renounced, and proposes anew."""
+        self._proposed: Counter[bytes] = Counter()
         self._votes: dict[tuple[int, int], int] = {}
         self._newest_vote: dict[int, tuple[int, int]] = {}
         self._consents: dict[tuple[int, int], set[int]] = {}
@@ -80,7 +83,7 @@ class RaftJudge:
         self._commit_terms: dict[int, int] = {}
         self._states: dict[int, bytes] = {}
         self._highest_committed = 0
-        self._commands: set[bytes] = set()
+        self._commands: Counter[bytes] = Counter()
 
     # -- votes and leaders
 
@@ -249,13 +252,9 @@ class RaftJudge:
                     f" applied {_shown(known[1])} of term {known[0]}",
                 )
             return False
-        if command in self.refused:
-            raise Violation(
-                "refused-stays-away",
-                f"{_shown(command)} was reported as not committed, and is at index {index}",
-            )
         self.committed[index] = (term, command)
-        self._commands.add(command)
+        self._commands[command] += 1
+        self._check_refused(command)
         self._commit_terms[index] = voter_term
         self._highest_committed = max(self._highest_committed, index)
         for led in [led for led in self._led_with if led > voter_term]:
@@ -276,13 +275,21 @@ class RaftJudge:
 
     def proposed(self, command: bytes) -> None:
         """A command is on its way, perhaps once more after it had been refused."""
-        self.refused.discard(command)
+        self._proposed[command] += 1
 
     def told_refused(self, command: bytes) -> None:
         """A client was told that its proposal never will be committed."""
-        self.refused.add(command)
-        if command in self._commands:
-            raise Violation("refused-stays-away", f"{_shown(command)} was committed, and reported as not")
+        self._refused[command] += 1
+        self._check_refused(command)
+
+    def _check_refused(self, command: bytes) -> None:
+        refused, committed = self._refused[command], self._commands[command]
+        if refused and committed and committed > self._proposed[command] - refused:
+            raise Violation(
+                "refused-stays-away",
+                f"{_shown(command)} was proposed {self._proposed[command]} times, reported as not committed"
+                f" {refused} times, and is committed {committed} times",
+            )
 
     def check_end(self) -> None:
         """When everything has come together: what was told is still so."""

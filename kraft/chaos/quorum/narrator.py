@@ -6,8 +6,8 @@ It listens to the verdicts of the run. What `counters.OFTEN` lists is told in bu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 
+from kraft.chaos.faults.context import STARTED_AGAIN
 from kraft.chaos.outcome import FAULT_PREFIX
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.settings import QuorumScenario
@@ -17,7 +17,7 @@ from kraft.chaos.verdict import Listener
 WORDS = {
     counters.ELECTED: "leader",
     counters.DEPOSED: "deposed",
-    counters.RESTARTED: "starts",
+    STARTED_AGAIN: "starts",
     counters.ACTIVATED: "active",
 }
 """Of counters whose word says it all: who it is follows."""
@@ -53,7 +53,7 @@ def headline(scenario: QuorumScenario) -> Iterator[str]:
         if settings.workload == "topics"
         else "bytes are proposed to the leader"
     )
-    off = [one.name for one in fields(settings.faults) if not getattr(settings.faults, one.name)]
+    off = [name for name, rate in settings.faults.items() if not rate]
     yield f"Seed {scenario.seed}: {scenario.seconds:g} s of faults against {scenario.shape}; {work}."
     yield f"Faults that are off: {', '.join(off) or 'none'}."
     yield "Times are virtual seconds since the voters started."

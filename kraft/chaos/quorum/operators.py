@@ -11,8 +11,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
+from kraft.chaos.node_folders import CLUSTER_ID
 from kraft.chaos.quorum import counters
-from kraft.chaos.quorum.controller import CLUSTER_ID, OnAnswer
+from kraft.chaos.quorum.controller import OnAnswer
 from kraft.chaos.quorum.judge import Violation
 from kraft.chaos.quorum.metadata_judge import CONFIG, MetadataJudge, Wish
 from kraft.chaos.world.scheduler import Scheduler
@@ -107,8 +108,8 @@ class Broker(_Caller):
             self.later(0.02, 0.1, self.register)
         elif error is not None or response.is_fenced:
             self.later(0.02, 0.1, self._heartbeat)
-        elif not self.calm and self.rng.random() < 0.02:
-            self.later(3.0, 4.0, self._heartbeat)
+        elif not self.calm and self.rng.random() < 0.06:
+            self.later(2.0, 3.0, self._heartbeat)
         else:
             self.later(HEARTBEAT_S, HEARTBEAT_S, self._heartbeat)
 

@@ -1,30 +1,34 @@
 """All voters of a simulated quorum, the network between them, their faults, their operators and judges.
 
-Everything random comes from one seed, in streams of their own for each part; time is the scheduler's. The
-first broken promise ends the run with a `Violation`. Made by `run`, or by a directed story that moves the
-links and voters itself.
+A kind of cluster for `kraft.chaos.faults`: its voters are machines of `kraft.chaos.world`. Everything random comes from
+one seed, in streams of their own for each part; time is the scheduler's. The first broken promise ends the run with a
+`Violation`. Made by `run`, or by a directed story that moves the sessions and voters itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import IO, Any
 
 from crc32c import crc32c
 
+from kraft.chaos.faults import FaultContext, strike
+from kraft.chaos.node_folders import DATA
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.controller import OnAnswer
-from kraft.chaos.quorum.faults import TICK_S, FaultDriver
+from kraft.chaos.quorum.faults import KINDS, QuorumGuard
 from kraft.chaos.quorum.judge import RaftJudge, Violation
-from kraft.chaos.quorum.links import Links
 from kraft.chaos.quorum.metadata_judge import MetadataJudge
 from kraft.chaos.quorum.operators import BROKERS, Broker, Operator
-from kraft.chaos.quorum.settings import CALM_MAX_S, Settings
+from kraft.chaos.quorum.sessions import TICK_S, Sessions, VoterKernel
+from kraft.chaos.quorum.settings import CALM_MAX_S, QuorumScenario, Settings
 from kraft.chaos.quorum.voter import Voter
 from kraft.chaos.verdict import Verdicts
+from kraft.chaos.world.host import Host, Process
 from kraft.chaos.world.scheduler import Scheduler
-from kraft.chaos.world.trace import Trace
+from kraft.chaos.world.simulation import Simulation
+from quorum.metadata.image import MetadataImage
 from quorum.raft.events import (
     Committed,
     LeaderChanged,
@@ -32,16 +36,19 @@ from quorum.raft.events import (
     RaftEffect,
     SendToPeer,
 )
-from quorum.raft.storage import RaftStorageError
 
 REQUEST_S = (0.000_5, 0.02)
 """How long a request or its answer takes between an operator and a voter."""
 POLL_S = 0.05
+START_S = 0.1
+REPLACED_WITHIN_S = 0.2
 LAST = b"the last proposal"
 
 
 class Quorum:
     """One run."""
+
+    broker_ids: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -55,7 +62,9 @@ class Quorum:
         """`on_time` is told the virtual time now and then, `reached` how far the run has come."""
         self.seed = seed
         self.settings = settings or Settings()
-        self.scheduler = Scheduler(Trace(timeline=timeline))
+        # Nothing here reaches for the real world, or is to be caught at it: the simulation is not entered.
+        self.simulation = Simulation(seed, timeline=timeline, latency=self.settings.latency)
+        self.scheduler = self.simulation.scheduler
         self.verdicts = Verdicts(self.scheduler)
         self._on_time = on_time
         self._reached = reached
@@ -63,22 +72,28 @@ class Quorum:
         self.metadata = MetadataJudge(self.happened)
         self.candidacies: set[int] = set()
         self.ids = list(range(1, self.settings.voters + 1))
-        self.voters = {node_id: Voter(self, node_id) for node_id in self.ids}
-        self.links = Links(
-            self.scheduler,
-            Random(f"{seed}/links"),
-            self.settings,
-            dict(self.voters),
-            self.happened,
+        self.controller_ids = tuple(self.ids)
+        self.hosts: dict[int, Host] = {n: self.simulation.add_host(f"voter-{n}") for n in self.ids}
+        self.voters = {n: Voter(self, n, host) for n, host in self.hosts.items()}
+        network, stream = self.simulation.network, self.simulation.stream
+        self.sessions = Sessions(
+            network, stream("sessions"), self.settings.messages, dict(self.voters), self.happened
         )
-        self.faults = FaultDriver(self, Random(f"{seed}/faults"))
-        self._rng = Random(f"{seed}/work")
+        for node_id, host in self.hosts.items():
+            host.kernel = VoterKernel(network, host.address, node_id, self.sessions)
+        self.guard = QuorumGuard(self, stream("guard"))
+        self.faults = FaultContext(
+            self, self.verdicts, (), self._damaged, guard=self.guard, pace=self.settings.pace
+        )
+        self.on_next_leader: list[Callable[[int], None]] = []
+        self._excused: set[str] = set()
+        self._rng = stream("work")
         self.brokers: list[Broker] = []
         self.operators: list[Operator] = []
         self._requests = 0
         self._proposals = 0
 
-    # -- what voters, links and faults need
+    # -- what voters and sessions need
 
     @property
     def now_s(self) -> float:
@@ -104,13 +119,34 @@ class Quorum:
             note(self.now_s, node_id, "outcome", effect.request_id, effect.offset, effect.error)
 
     def led(self, node_id: int) -> None:
-        self.faults.newly_leads(self.voters[node_id])
+        """A voter was elected."""
+        called, self.on_next_leader = self.on_next_leader, []
+        for call in called:
+            call(node_id)
 
-    def died(self, voter: Voter) -> None:
-        self.faults.died(voter)
+    def may_end(self, process: Process) -> bool:
+        """Whether a fault lets the process refuse to start, or halt."""
+        return process.incarnation.name in self._excused
 
-    def may_have_forgotten(self, voter: Voter) -> bool:
-        return self.faults.has_rotted(voter)
+    def replace_rotten(self, voter: Voter) -> bool:
+        """Gives the voter, which has ended, a new disk if a bit of its own has rotted; false if none has."""
+        node_id = voter.node_id
+        if not self.guard.has_rotted(node_id):
+            return False
+        voter.host.wipe()
+        self._damaged(node_id, "wipe")
+        self.faults.keep_down(node_id, REPLACED_WITHIN_S)
+        return True
+
+    def _damaged(self, node_id: int, kind: str) -> None:
+        """The judges forget what a voter had promised with what it has lost."""
+        if kind == "wipe":
+            self.judge.forget(node_id)
+            self.guard.replaced(node_id)
+        elif kind == "voter rot":
+            # If the bit lies in what was written last, nobody can tell.
+            self.judge.forget_acknowledgements(node_id)
+            self.guard.rotted(node_id)
 
     def is_recorded(self, voter: Voter, *, besides: Voter) -> bool:
         """Whether somebody else than `besides` knows that the voter's disk is recorded."""
@@ -119,6 +155,48 @@ class Quorum:
             for other in self.voters.values()
             if other is not besides
         )
+
+    # -- as faults see a cluster
+
+    @property
+    def running(self) -> list[int]:
+        return [node_id for node_id, host in self.hosts.items() if host.alive]
+
+    def start_node(self, node_id: int) -> None:
+        self.voters[node_id].start()
+
+    def stop_node(self, node_id: int) -> None:
+        self.voters[node_id].stop()
+
+    def is_stopping(self, node_id: int) -> bool:
+        return False
+
+    def has_started(self, node_id: int) -> bool:
+        return self.voters[node_id].is_up
+
+    def excuse(self, node_id: int, *, may_halt: bool = True) -> None:
+        process = self.hosts[node_id].process
+        if process is not None and may_halt:
+            self._excused.add(process.incarnation.name)
+
+    def log_dirs_of(self, node_id: int) -> tuple[str, ...]:
+        return (DATA,)
+
+    def image(self) -> MetadataImage | None:
+        return None
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        return -1
+
+    def active_controller(self) -> int | None:
+        active = [voter.node_id for voter in self.voters.values() if voter.active]
+        return active[-1] if active else None
+
+    def ailments(self, topics: Sequence[str]) -> list[str]:
+        return [f"voter {n} is down" for n, voter in self.voters.items() if not voter.is_up]
+
+    def is_damaged(self, node_id: int, topic: str, partition: int) -> bool:
+        return False
 
     # -- work
 
@@ -165,8 +243,9 @@ class Quorum:
         """Starts all voters and connects them."""
         for voter in self.voters.values():
             voter.start()
-        for a, b in self.links.pairs():
-            self.links.connect(a, b)
+        self.run_until(self.now_s + START_S)
+        for a, b in self.sessions.pairs:
+            self.sessions.connect(a, b)
 
     def run_until(
         self, when_s: float, done: Callable[[], bool] = lambda: False, poll_s: float = POLL_S
@@ -177,6 +256,8 @@ class Quorum:
                 return True
             self.scheduler.run(min(when_s, self.now_s + poll_s))
             self._on_time(self.now_s)
+            if self.verdicts.violations:
+                raise Violation(self.verdicts.violations[0].oracle, self.verdicts.violations[0].text)
         return done()
 
     def leader(self) -> Voter | None:
@@ -186,31 +267,27 @@ class Quorum:
 
     def play(self) -> None:
         """Faults for a while, then calm; judges at the end that everything has come together."""
-        try:
-            self.start()
-            if self.settings.workload == "topics":
-                self._employ()
-            self._tick()
-            self.run_until(self.settings.virtual_s)
-            self._reached("no further fault strikes: everything must be answered, all voters become equal")
-            self.calm_down()
-            self._come_together()
-        except RaftStorageError as error:
-            raise Violation("halted", f"a voter cannot start: {error}") from error
+        self.start()
+        if self.settings.workload == "topics":
+            self._employ()
+        for spec in QuorumScenario(self.seed, self.settings).faults:
+            self.simulation.call_later(spec.at_s, strike, self.faults, spec, KINDS)
+        self._tick()
+        self.run_until(self.settings.virtual_s)
+        self._reached("no further fault strikes: everything must be answered, all voters become equal")
+        self.calm_down()
+        self._come_together()
 
     def _tick(self) -> None:
-        self.links.disturb()
-        if not self.faults.calm:
-            self.faults.strike()
-            if self.settings.workload == "bytes":
-                self._propose_bytes()
+        self.sessions.tend()
+        if not self.faults.is_over and self.settings.workload == "bytes":
+            self._propose_bytes()
         self.scheduler.call_kernel(TICK_S, self._tick)
 
     def calm_down(self) -> None:
-        """No further fault strikes."""
-        self.faults.calm = self.links.calm = True
-        for voter in self.voters.values():
-            voter.calm_down()
+        """No further fault strikes, and all end."""
+        self.sessions.calm_down()
+        self.faults.end_all()
         for broker in self.brokers:
             broker.calm = True
         for operator in self.operators:

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import IO
+from typing import IO, Final
 
 from structlog.testing import capture_logs
 
-from kraft.chaos.outcome import Outcome
+from kraft.chaos.outcome import FAULT_PREFIX, Outcome
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.judge import Violation
 from kraft.chaos.quorum.narrator import Narrator, headline
 from kraft.chaos.quorum.quorum import Quorum
-from kraft.chaos.quorum.settings import QuorumScenario
+from kraft.chaos.quorum.settings import FAULTS, QuorumScenario
 from kraft.chaos.report import Asked
 from kraft.chaos.story import Story
 
 PROPOSALS = "proposals"
+COUNTERS: Final = (*(FAULT_PREFIX + name for name in FAULTS), *counters.COUNTERS)
+"""All that many seeds have to raise."""
 
 
 def run(
@@ -66,6 +68,6 @@ def asked_of_quorums(voters: int | None) -> Asked:
     return Asked(
         command="quorum",
         options=() if voters is None else ("--voters", str(voters)),
-        needed=counters.COUNTERS,
-        declared=counters.COUNTERS,
+        needed=COUNTERS,
+        declared=COUNTERS,
     )

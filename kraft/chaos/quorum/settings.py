@@ -1,15 +1,19 @@
 """How a quorum is set up and what happens to it; `scenario_of` makes a scenario of a seed. Pure values.
 
 Each seed draws its own subset of faults, so that some seeds stay long in what others never reach (Groce et
-al., "Swarm Testing", 2012).
+al., "Swarm Testing", 2012). Faults have the names of `kraft.chaos.faults`, and of the quorum's own in `faults`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from random import Random
-from typing import Literal
+from typing import Final, Literal
 
+from kraft.chaos.faults.context import Pace
+from kraft.chaos.scenario import FaultSpec
+from kraft.chaos.world.network import Latency
 from quorum.raft.config import APPLY_BYTES as SHIPPED_APPLY_BYTES
 from quorum.raft.config import FAST_TIMING, RaftTiming
 
@@ -24,62 +28,61 @@ APPEND_BYTES: dict[Workload, tuple[int, ...]] = {
 }
 """Above the largest command of a workload: one that fills a message alone halts the leader."""
 
+LATENCIES: Final = (Latency(0.001, 0.005), Latency(0.001, 0.05))
+PACES: Final = (Pace(down=0.06, lasts=0.35), Pace(down=0.5, lasts=0.35))
+"""Voters are faster to notice and to start than whole nodes, and so are their faults to end."""
+
+FaultRates = Mapping[str, float]
+"""By name: how often the fault strikes, in strikes per virtual second of the whole quorum."""
+
+FAULTS: Final[FaultRates] = {
+    "kill": 0.2,
+    "kill-controller": 0.15,
+    "kill-mid-operation": 0.6,
+    "kill-at-start": 0.15,
+    "kill-new-leader": 0.1,
+    "power-loss": 0.6,
+    "power-loss-mid-operation": 0.6,
+    "power-loss-all": 0.03,
+    "pause": 0.15,
+    "pause-controller": 0.15,
+    "restart": 0.1,
+    "partition": 0.15,
+    "partition-one-way": 0.1,
+    "isolate-controller": 0.3,
+    "reset": 1.5,
+    "drop": 0.3,
+    "clogged-link": 0.3,
+    "high-latency": 0.1,
+    "slow-disk": 0.2,
+    "disk-full": 0.05,
+    "fsync-error": 0.08,
+    "bit-rot-voter": 0.3,
+    "bit-rot-voter-at-start": 2.0,
+    "wipe": 0.15,
+    "clock-jump": 0.1,
+    "clock-skew": 0.1,
+    "hand-over": 0.3,
+    "stranger": 0.6,
+    "wrong-folder": 0.3,
+}
+"""As usual. Those that cut bytes (`slow-link`, `partial-writes`) have nothing to cut in messages."""
+
 
 @dataclass(frozen=True)
-class FaultOdds:
-    """Odds per message (drop, duplicate, overtake, late), else per voter or link and 10 ms."""
+class MessageOdds:
+    """What happens to single messages, which no fault of `kraft.chaos.faults` does, since TCP does not: the odds for
+    each. It is what the driver's sequence numbers and sessions are there for."""
 
     drop: float = 0.01
     duplicate: float = 0.02
     overtake: float = 0.02
-    """Arrives later than what was sent after it in the same session."""
+    """Arrives when it does, whatever was sent before it in the same session."""
     late: float = 0.3
-    """Arrives, though its session is over."""
-    reset: float = 0.004
-    half_open: float = 0.3
-    """Of resets: one side notices late."""
-    reconnect: float = 0.05
-    clog: float = 0.001
-    kill: float = 0.0012
-    power_loss: float = 0.0028
-    cut_short: float = 0.004
-    """Dies before one of the next operations on its disk, or in the middle of it."""
-    cut_short_start: float = 0.15
-    """Of starts: dies in the recovery."""
-    fsync_error: float = 0.0006
-    slow_fsync: float = 0.004
-    """Per fsync."""
-    pause: float = 0.0008
-    isolate: float = 0.0008
-    hand_over: float = 0.001
-    wipe: float = 0.0004
-    rot: float = 0.0012
-    kill_new_leader: float = 0.0
-    """Of new leaders, some do not live long enough to commit what they found."""
-    wrong_folder: float = 0.1
-    """Of starts: first on an empty disk, or on somebody else's."""
-    rot_snapshot: float = 0.0006
-    insult: float = 0.002
-    """A peer says what the library would obey, and what is not on the list."""
+    """Of messages whose session is over: arrives all the same."""
 
 
-NONE = replace(
-    FaultOdds(**{one.name: 0.0 for one in fields(FaultOdds)}), half_open=FaultOdds.half_open, reconnect=1.0
-)
-MILD = FaultOdds(
-    drop=0.002,
-    reset=0.001,
-    kill=0.0004,
-    power_loss=0.0004,
-    cut_short=0.0008,
-    fsync_error=0.0,
-    wipe=0.0,
-    rot=0.0,
-    rot_snapshot=0.0,
-)
-"""Few enough faults that the log grows long and leaders last."""
-
-_ALWAYS = frozenset({"half_open", "reconnect", "wrong_folder", "insult", "rot_snapshot"})
+SOUND: Final = MessageOdds(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -100,13 +103,13 @@ class Settings:
     queue_s: tuple[float, float] = (0.000_05, 0.002)
     """How long an event or an effect takes between a lane and its controller."""
     clients: int = 3
-    down_max_s: float = 1.5
-    """A voter that died is started again after at most so long."""
-    delays_s: tuple[float, ...] = (0.001, 0.002, 0.005, 0.02, 0.05, 0.15)
-    """One of them is drawn for each message."""
+    latency: Latency = LATENCIES[1]
+    """Of each message."""
     propose: float = 0.3
     """Bare bytes: odds of a burst of proposals per 10 ms."""
-    faults: FaultOdds = field(default_factory=FaultOdds)
+    messages: MessageOdds = SOUND
+    faults: FaultRates = field(default_factory=dict)
+    pace: Pace = PACES[1]
     timing: RaftTiming = field(default_factory=lambda: FAST_TIMING)
 
 
@@ -124,6 +127,16 @@ class QuorumScenario:
     @property
     def shape(self) -> str:
         return f"{self.settings.voters} voters"
+
+    @property
+    def faults(self) -> tuple[FaultSpec, ...]:
+        """What strikes when: each fault by a random stream of its own, so that one more leaves the others alone."""
+        strikes = []
+        for name, rate in self.settings.faults.items():
+            rng, at_s = Random(f"{self.seed}/strikes of {name}"), 0.0
+            while rate and (at_s := at_s + rng.expovariate(rate)) < self.seconds:
+                strikes.append((at_s, name))
+        return tuple(FaultSpec(name, at_s, stream) for stream, (at_s, name) in enumerate(sorted(strikes)))
 
 
 def scenario_of(seed: int, voters: int | None = None, seconds: float = VIRTUAL_S) -> QuorumScenario:
@@ -145,24 +158,13 @@ def drawn(seed: int, voters: int | None = None, virtual_s: float = VIRTUAL_S) ->
         apply_bytes=Random(f"{seed}/apply").choice((60, 300, SHIPPED_APPLY_BYTES)),
         snapshot_chunk_bytes=rng.choice((100, 256, 1 << 20)),
         segment_bytes=rng.choice((1024, 2048, 1 << 20)),
-        max_pending_proposals=rng.choice((2, 4, 10_000)),
+        max_pending_proposals=rng.choice((2, 3, 4, 10_000)),
         queue_s=rng.choice(((0.000_05, 0.002), (0.001, 0.05))),
         clients=rng.choice((1, 3, 8)),
-        down_max_s=rng.choice((0.2, 1.5)),
-        delays_s=rng.choice(((0.001, 0.002, 0.005), (0.001, 0.002, 0.005, 0.02, 0.05, 0.15))),
+        pace=rng.choice(PACES),
+        latency=rng.choice(LATENCIES),
         propose=rng.choice((0.1, 0.3, 0.6)),
-        faults=_swarm(rng),
+        # A third is off, a third as usual, a third more frequent.
+        messages=MessageOdds(*(odds * rng.choice((0.0, 1.0, 2.0)) for odds in astuple(MessageOdds()))),
+        faults={name: rate * rng.choice((0.0, 1.0, 2.0)) for name, rate in FAULTS.items()},
     )
-
-
-def _swarm(rng: Random) -> FaultOdds:
-    """A third of the faults are off, a third as usual, a third more frequent."""
-    usual = FaultOdds()
-    odds = {
-        one.name: getattr(usual, one.name) * rng.choice((0.0, 1.0, 2.0))
-        for one in fields(usual)
-        if one.name not in _ALWAYS
-    }
-    if rng.random() < 0.1:
-        odds["kill_new_leader"] = 0.5
-    return replace(usual, **odds)

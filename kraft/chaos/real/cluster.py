@@ -20,11 +20,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraft.chaos.experiments.targets import MetadataView, PartitionView
-from kraft.chaos.real.ask import NoAnswerError, ask
+from kraft.chaos.real.ask import UNKNOWN, Introduction, NoAnswerError, ask
+from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.doors import Doors, open_doors
 from kraft.chaos.real.namespaces import Namespaces
 from kraft.chaos.real.relay import CLIENTS, LOCALHOST, WATCHER_HOST, Relays, connections_around
 from kraft.local_cluster.cluster import LocalCluster, Placement
+from kraft.local_cluster.identities import (
+    AUTHORITY_FILE,
+    CLIENT_FILE,
+    LISTENER,
+    Identities,
+    write_client_files,
+)
 from kraft.local_cluster.node_process import process_stat
 from kraft.local_cluster.spec import ClusterSpec, node_config
 from kraft.protocol.errors import ErrorCode
@@ -40,6 +48,7 @@ from kraft.protocol.schemas.offsets import (
     ListOffsetsTopic,
 )
 from kraft.runtime.free_ports import free_port_range, free_ports, is_free
+from kraft.spark.security import Security
 from kraft.user_error import UserError
 
 QUESTION_S: Final = 1.0
@@ -48,6 +57,8 @@ DESCRIBE_VERSION: Final = 0
 FIND_COORDINATOR_VERSION: Final = 4
 LIST_OFFSETS_VERSION: Final = 5
 NO_NODE: Final = -1
+REPLICATION: Final = "REPLICATION"
+"""The listener through which brokers meet, so that a relay tells them from clients."""
 CAP_SYS_ADMIN: Final = 21
 
 
@@ -89,7 +100,8 @@ class NotWholeError(Exception):
 def put_behind_relays(local: LocalCluster, relays: Relays, *, clients: bool) -> dict[int, int]:
     """Rewrites the configuration of nodes that have not been started, so that each listener that nodes dial, and with
     `clients` the one of clients, is behind a relay. Returns the ports that clients dial, by node."""
-    nodes = local.spec().nodes
+    spec = local.spec()
+    nodes, of_clients = spec.nodes, spec.client_listener
     taken = {port for n in nodes for port in (n.client_port, n.controller_port, n.http_port)}
     voters = [f"{n.id}@127.0.0.1:{relays.relay(n.id, n.controller_port)}" for n in nodes]
     dialled = {
@@ -97,21 +109,30 @@ def put_behind_relays(local: LocalCluster, relays: Relays, *, clients: bool) -> 
     }
     for node, port in zip(nodes, free_ports(len(nodes), avoid=taken), strict=True):
         listeners = (
-            f"PLAINTEXT://127.0.0.1:{node.client_port},REPLICATION://127.0.0.1:{port}"
+            f"{of_clients}://127.0.0.1:{node.client_port},{REPLICATION}://127.0.0.1:{port}"
             f",CONTROLLER://127.0.0.1:{node.controller_port}"
         )
-        advertised = (
-            f"PLAINTEXT://127.0.0.1:{dialled[node.id]},REPLICATION://127.0.0.1:{relays.relay(node.id, port)}"
-        )
+        replication = relays.relay(node.id, port)
+        advertised = f"{of_clients}://127.0.0.1:{dialled[node.id]},{REPLICATION}://127.0.0.1:{replication}"
         changes = {
             "controller.quorum.voters": ",".join(voters),
             "listeners": listeners,
             "advertised.listeners": advertised,
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,REPLICATION:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "REPLICATION",
+            **_among_brokers(spec.identities),
         }
         _configure(local, node.id, changes)
     return dialled
+
+
+def _among_brokers(identities: Identities | None) -> dict[str, str]:
+    """What says how brokers meet at their own listener."""
+    if identities is None:
+        protocols = f"PLAINTEXT:PLAINTEXT,{REPLICATION}:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        login = {}
+    else:
+        protocols = f"{LISTENER}:SASL_SSL,{REPLICATION}:SASL_SSL,CONTROLLER:SSL"
+        login = identities.broker_login(REPLICATION)
+    return {"listener.security.protocol.map": protocols, "inter.broker.listener.name": REPLICATION, **login}
 
 
 def _configure(local: LocalCluster, node_id: int, changes: Mapping[str, str]) -> None:
@@ -123,15 +144,19 @@ def _configure(local: LocalCluster, node_id: int, changes: Mapping[str, str]) ->
 
 def put_into_namespaces(local: LocalCluster, namespaces: Namespaces) -> None:
     """Has each node, which has not been started, run in a network namespace, and listen on its address there."""
-    nodes = local.spec().nodes
+    spec = local.spec()
+    nodes = spec.nodes
     hosts = {node.id: namespaces.address(node.id) for node in nodes}
     voters = ",".join(f"{node.id}@{hosts[node.id]}:{node.controller_port}" for node in nodes)
+    if spec.identities is not None:
+        local.certify(hosts.values())
     for node in nodes:
         host = hosts[node.id]
         changes = {
             "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://{host}:{node.client_port},CONTROLLER://{host}:{node.controller_port}",
+            "listeners": f"{spec.client_listener}://{host}:{node.client_port},CONTROLLER://{host}:{node.controller_port}",
             "http.listener": f"{host}:{node.http_port}",
+            "http.authentication": "none",
         }
         _configure(local, node.id, changes)
     entering = {node: namespaces.entering(node) for node in hosts}
@@ -151,18 +176,21 @@ class ChaosCluster:
         with_doors: bool = False,
         namespaces_noted_in: Path | None = None,
         seed: int | None = None,
+        secure: bool = False,
     ) -> None:
         """Configures, does not start. With `disk_bytes` each node's disk is a file system of that size, which needs
         root; with `with_doors` the nodes take faults of their disks and clocks from `doors`. With
         `namespaces_noted_in`, the folder for notes of what has to be removed, nodes are in network namespaces and not
-        behind relays, which needs root, too. Raises UserError."""
+        behind relays, which needs root, too. `secure`: as `kraft cluster start --secure`. Raises UserError."""
         self.local = LocalCluster(directory)
         self.has_disks = disk_bytes is not None
         self.doors: Doors | None = None
         if disk_bytes is not None:
             for node_id in range(1, nodes + 1):
                 mount_disk(self.data_dir(node_id), disk_bytes)
-        self._spec: ClusterSpec = self.local.create(nodes, free_port_range(nodes), dict(settings))
+        self._spec: ClusterSpec = self.local.create(
+            nodes, free_port_range(nodes), dict(settings), secure=secure
+        )
         self.relays = Relays(self.local.pid, self.node_ids, seed=seed)
         self.namespaces: Namespaces | None = None
         try:
@@ -177,6 +205,9 @@ class ChaosCluster:
         except BaseException:
             self._close_network()
             raise
+        self.brokers = self._reached()
+        security = self.brokers.security
+        self._introduction = Introduction(security.context(), security.credentials) if secure else UNKNOWN
         self._known_before = connections_around(self.relays.node_ports)
         self._pool = ThreadPoolExecutor(nodes, thread_name_prefix="chaos-ask")
 
@@ -209,10 +240,19 @@ class ChaosCluster:
     def cluster_id(self) -> str:
         return self._spec.cluster_id
 
-    @property
-    def bootstrap(self) -> str:
-        """For clients: through the relays, or the switch between namespaces."""
-        return ",".join(f"{self.host(node)}:{port}" for node, port in self._dialled.items())
+    def _reached(self) -> Brokers:
+        """For clients: through the relays, or the switch between namespaces. The files for them say the same."""
+        servers = ",".join(f"{self.host(node)}:{port}" for node, port in self._dialled.items())
+        identities, directory = self._spec.identities, self.local.directory
+        if identities is None:
+            return Brokers(servers)
+        write_client_files(identities, directory, servers)
+        security = Security(
+            encrypted=True,
+            trusted_file=str(directory / AUTHORITY_FILE),
+            credentials=identities.admin_credentials,
+        )
+        return Brokers(servers, security, directory / CLIENT_FILE)
 
     def host(self, node_id: int) -> str:
         """The address of a node's listeners."""
@@ -343,7 +383,15 @@ class ChaosCluster:
         """Past all faults of the network. Raises NoAnswerError."""
         port = next(node.client_port for node in self._spec.nodes if node.id == node_id)
         asked_from = WATCHER_HOST if self.namespaces is None else self.namespaces.watcher
-        return ask(port, request, version, QUESTION_S, asked_from=asked_from, host=self.host(node_id))
+        return ask(
+            port,
+            request,
+            version,
+            QUESTION_S,
+            asked_from=asked_from,
+            host=self.host(node_id),
+            introduction=self._introduction,
+        )
 
     def _answers(self, request: Message, version: int) -> list[Any]:
         def answer(node_id: int) -> Any:
@@ -367,9 +415,17 @@ class ChaosCluster:
     def answers_clients(self, node_id: int) -> bool:
         """Whether a node answers one who asks as a client does, where clients dial."""
         asked_from = LOCALHOST if self.namespaces is None else self.namespaces.address(CLIENTS)
-        question, port = ApiVersionsRequest(), self._dialled[node_id]
+        question, port, host = ApiVersionsRequest(), self._dialled[node_id], self.host(node_id)
         try:
-            ask(port, question, 0, QUESTION_S, asked_from=asked_from, host=self.host(node_id))
+            ask(
+                port,
+                question,
+                0,
+                QUESTION_S,
+                asked_from=asked_from,
+                host=host,
+                introduction=self._introduction,
+            )
         except NoAnswerError:
             return False
         return True

@@ -90,14 +90,15 @@ def play(
     *,
     say: Say = lambda _: None,
     base: Path | None = None,
+    secure: bool = False,
 ) -> Evidence:
     """Plays the experiment on this host. `out` is a folder for the nodes' logs; `on_time` is told now and then how many
-    seconds ago the workload began, and `say` what happens; `base` is where runs have their folders. Raises UserError
-    if this host cannot play it."""
+    seconds ago the workload began, and `say` what happens; `base` is where runs have their folders. `secure`: with
+    TLS, users and ACLs. Raises UserError if this host cannot play it."""
     if refused := refusals(experiment):
         raise UserError("; ".join(dict.fromkeys(refused)))
     with _terminable(), run_folder(default_base() if base is None else base) as folder:
-        run = _Run(experiment, seed, folder, on_time, say)
+        run = _Run(experiment, seed, folder, on_time, say, secure=secure)
         try:
             return run.play()
         finally:
@@ -123,7 +124,14 @@ def _terminable() -> Iterator[None]:
 
 class _Run:
     def __init__(
-        self, experiment: Experiment, seed: int, folder: Path, on_time: Callable[[float], None], say: Say
+        self,
+        experiment: Experiment,
+        seed: int,
+        folder: Path,
+        on_time: Callable[[float], None],
+        say: Say,
+        *,
+        secure: bool,
     ) -> None:
         self._experiment = experiment
         self._seed = seed
@@ -146,6 +154,7 @@ class _Run:
             with_doors=needs_doors(experiment),
             namespaces_noted_in=folder / HELPERS if experiment.cluster.network == NAMESPACES else None,
             seed=seed,
+            secure=secure,
         )
 
     def close(self, logs_to: Path | None) -> None:
@@ -175,7 +184,7 @@ class _Run:
         recorder = Recorder(self._cluster.topic_ids(self._topics), self._topics)
         helpers = self._folder / HELPERS
         self._clients = clients = Clients(
-            self._experiment, self._cluster.bootstrap, recorder, self._seed, self._folder, helpers
+            self._experiment, self._cluster.brokers, recorder, self._seed, self._folder, helpers
         )
         if any(one.kind == "slow-consumer" for one in self._experiment.workload):
             self._say("a backlog is written")
@@ -209,7 +218,7 @@ class _Run:
         ]
         backlogs = {one.topic for one in experiment.workload if one.kind == "slow-consumer"}
         topics += [NewTopic(crowd_topic(topic), 1, 1) for topic in sorted(backlogs)]
-        admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap, "log_level": 0})
+        admin = AdminClient({**self._cluster.brokers.settings, "log_level": 0})
         for name, made in admin.create_topics(topics, operation_timeout=START_S).items():
             try:
                 made.result(START_S)
@@ -290,7 +299,7 @@ class _Run:
         clients.join()
         found.commands = clients.commands()
         found.final_reads = read_finally(
-            self._cluster.bootstrap,
+            self._cluster.brokers,
             recorder,
             transactional_topics(self._experiment),
             self._cluster.leader_end,
@@ -376,7 +385,7 @@ class _Run:
             commands=found.commands,
             aborted=self._aborted or next(iter(recorder.problems), watch.problem),
             logs=log_lines(texts, recorder.unix_origin_s, recorder.now()),
-            environment=_environment(),
+            environment=_environment(is_secure=self._cluster.brokers.config is not None),
         )
 
 
@@ -389,7 +398,7 @@ def _checked(fault: FaultEvidence, experiment: Experiment, journal: Journal | No
     return replace(fault, target_problem=problem)
 
 
-def _environment() -> Mapping[str, str]:
+def _environment(*, is_secure: bool) -> Mapping[str, str]:
     return {
         "kraft": version("kraft"),
         "python": platform.python_version(),
@@ -398,4 +407,5 @@ def _environment() -> Mapping[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "cores": str(os.cpu_count()),
         "root": "yes" if os.geteuid() == 0 else "no",
+        "secure": "yes" if is_secure else "no",
     }

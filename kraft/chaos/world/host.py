@@ -138,9 +138,15 @@ class Host:
 
     def start(self, main: Main) -> Process:
         """Boots the host if it had no power, and starts a process that runs `main`."""
+        self._main = main
+        process = self.boot()
+        process.loop.call_soon(self._run_main, process, main, context=contextvars.Context())
+        return process
+
+    def boot(self) -> Process:
+        """As `start`, with a process that does what the world makes its lanes do."""
         assert self.process is None, f"{self.name} already runs a process"
         self._lives += 1
-        self._main = main
         self.kernel.power_restored()
         scheduler = self.simulation.scheduler
         incarnation = Incarnation(scheduler, self.address, self._lives)
@@ -153,7 +159,6 @@ class Host:
         rng = stream(f"{incarnation.name}/process")
         self.process = process = Process(self, incarnation, loop, disk, executor, rng)
         self.note("start", incarnation.name)
-        loop.call_soon(self._run_main, process, main, context=contextvars.Context())
         return process
 
     def restart(self) -> Process:

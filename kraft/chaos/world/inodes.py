@@ -127,10 +127,10 @@ class Inode:
                 content.extend(change.removed)
         return content
 
-    def rot(self, rng: random.Random, life: int | None = None) -> int | None:
+    def rot(self, rng: random.Random, life: int | None = None, last_bytes: int | None = None) -> int | None:
         """Flips one bit of a byte that is on the platter. Returns its position; None if there is none.
 
-        With `life`, of a byte that the page cache of that life does not hold.
+        With `life`, of a byte that the page cache of that life does not hold; of the last so many, if given.
         """
         end = min([len(self.data), *(_first_byte(change) for change in self.pending)])
         held_from = held_to = 0
@@ -139,7 +139,7 @@ class Inode:
         bare = end - (held_to - held_from)
         if bare <= 0:
             return None
-        position = rng.randrange(bare)
+        position = rng.randrange(0 if last_bytes is None else max(0, bare - last_bytes), bare)
         if position >= held_from:
             position += held_to - held_from
         right = self.data[position]

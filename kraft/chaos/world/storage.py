@@ -359,14 +359,20 @@ class Storage:
             hook(operation, path)
 
     def rot(
-        self, rng: random.Random, may_rot: Callable[[str], bool], *, uncached: bool = False
+        self,
+        rng: random.Random,
+        may_rot: Callable[[str], bool],
+        *,
+        uncached: bool = False,
+        last_bytes: int | None = None,
     ) -> tuple[str, int] | None:
         """Flips a bit on the platter, in a file whose path may rot. Returns path and position; None if there
-        is none. `uncached`: only where the page cache does not hide it from the process that runs."""
+        is none. `uncached`: only where the page cache does not hide it from the process that runs; `last_bytes`: so
+        near to the end of a file."""
         inodes = [(path, inode) for path, inode in self.root.files() if inode.data and may_rot(path)]
         rng.shuffle(inodes)
         for path, inode in inodes:
-            position = inode.rot(rng, self.life if uncached else None)
+            position = inode.rot(rng, self.life if uncached else None, last_bytes)
             if position is not None:
                 if self.on_changed is not None:
                     self.on_changed(inode.serial, position, bytes(inode.data[position : position + 1]))

@@ -50,6 +50,12 @@ def run(
             metavar="50MB", help="Of a slow consumer, instead of the file's backlog.", show_default=False
         ),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure", help="Real nodes with TLS, users and ACLs; clients are the cluster's admin."
+        ),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -87,9 +93,10 @@ def run(
     make_folder(folder)
     console.print(f"[dim]{experiment.name} on {world}, seed {seed}, {experiment.duration_s:g} s …[/dim]")
     with ends_like_ctrl_c():
-        evidence = play_on(world, experiment, seed, folder, say)
+        evidence = play_on(world, experiment, seed, folder, say, secure=secure)
     options = ["--backend", world, "--seed", str(seed), *(["--duration", duration] if duration else [])]
     options += ["--backlog", backlog] if backlog else []
+    options += ["--secure"] if secure else []
     done = Run(
         experiment,
         evidence,

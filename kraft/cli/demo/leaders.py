@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 METADATA_TIMEOUT_S = 1.0
@@ -14,10 +15,10 @@ POLL_S = 0.02
 class LeaderWatch:
     """Asks for metadata in a thread of its own once `killed` was called, until every partition is led again."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+    def __init__(self, client: Mapping[str, str], topic: str, partitions: int) -> None:
         from confluent_kafka.admin import AdminClient
 
-        self._admin: Any = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}, logger=None)
+        self._admin: Any = AdminClient({**client, "log_level": 0}, logger=None)
         self._topic = topic
         self._partitions = partitions
         self._stop = threading.Event()

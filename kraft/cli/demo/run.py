@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -24,9 +24,11 @@ from kraft.cli.demo.leaders import LeaderWatch
 from kraft.cli.demo.sources import FileLines, HostSamples
 from kraft.cli.demo.stream import Ledger, PacedStream
 from kraft.cli.ingest.run import failures_told, require_ingest
+from kraft.cli.shared.command_config import read_command_config
 from kraft.cli.shared.interrupts import ends_like_ctrl_c, uninterrupted
 from kraft.cli.shared.options import Json
 from kraft.cli.shared.output import console, print_json, progress
+from kraft.local_cluster.identities import CLIENT_FILE
 from kraft.user_error import EXIT_FAILED, UserError
 
 if TYPE_CHECKING:
@@ -57,6 +59,10 @@ def demo(
     output: Annotated[Path, typer.Option(help="The folder that gets Parquet and picture.")] = Path(
         "demo-output"
     ),
+    secure: Annotated[
+        bool,
+        typer.Option("--secure", help="On a cluster with TLS, users and ACLs; every client is its admin."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run the main job and audit it. Exit 0 only if nothing acknowledged was lost and nothing doubled."""
@@ -68,7 +74,7 @@ def demo(
     if source.total == 0:
         raise UserError("the files hold no lines")
     parquet = output.absolute() / datetime.now().strftime("%Y%m%d-%H%M%S") / "parquet"
-    with ends_like_ctrl_c(), local_cluster() as cluster:
+    with ends_like_ctrl_c(), local_cluster(secure=secure) as cluster:
         result, summary = run(cluster, source, parquet)
     report.print_audit(result, summary, to_stderr=as_json)
     if as_json:
@@ -83,10 +89,10 @@ def run(
     """The job on a running cluster. Returns the audit and a summary of the Parquet read back."""
     from kraft.spark.session import local_session
 
-    bootstrap = cluster.spec().bootstrap_servers()
-    create_topic(bootstrap)
+    client = cluster.client_settings()
+    create_topic(client)
     ledger = Ledger(PARTITIONS)
-    watch = LeaderWatch(bootstrap, TOPIC, PARTITIONS)
+    watch = LeaderWatch(client, TOPIC, PARTITIONS)
     try:
         killed = stream(cluster, source, ledger, watch)
     finally:
@@ -94,7 +100,7 @@ def run(
     with progress("starting Spark", total=None):
         spark = local_session("kraft-demo", cores=CORES, **{"spark.sql.shuffle.partitions": f"{CORES}"})
     try:
-        ingest_topic(bootstrap, parquet, spark)
+        ingest_topic(cluster, parquet, spark)
         with progress("auditing", total=None):
             result = audit(ledger, parquet, killed.broker, watch.leaderless_ms)
             summary = report.summarise(spark, parquet, ledger)
@@ -108,7 +114,7 @@ def run(
     return result, summary
 
 
-def ingest_topic(bootstrap: str, parquet: Path, spark: Any) -> None:
+def ingest_topic(cluster: LocalCluster, parquet: Path, spark: Any) -> None:
     """As `kraft ingest demo --format parquet --to DIR`, with the session that there is. Raises UserError."""
     from kraft.cli.ingest.display import Display
     from kraft.ingest.model import TableProperties
@@ -119,8 +125,11 @@ def ingest_topic(bootstrap: str, parquet: Path, spark: Any) -> None:
     options = IngestOptions(
         topics=(TOPIC,),
         folder=parquet,
-        bootstrap=bootstrap,
+        bootstrap=cluster.spec().bootstrap_servers(),
         properties=TableProperties("parquet", "bytes", None),
+        client_options={}
+        if cluster.spec().identities is None
+        else read_command_config(cluster.directory / CLIENT_FILE).options,
     )
     with failures_told(), Display() as display:
         jobs = SparkJobs(session=spark)
@@ -159,7 +168,7 @@ def stream(
             console.print(f"killed -9 broker {broker}, which led {partitions} of {PARTITIONS} partitions")
 
     with progress("streaming", total=total) as advance:
-        producer = PacedStream(cluster.spec().bootstrap_servers(), TOPIC, ledger)
+        producer = PacedStream(cluster.client_settings(), TOPIC, ledger)
         rate = total / STREAM_S if total else None
         producer.run(source.items(), rate, lambda sent: kill_when_due(sent, advance))
     if ledger.first_error:
@@ -167,7 +176,7 @@ def stream(
     return killed[0]
 
 
-def create_topic(bootstrap: str) -> None:
+def create_topic(client: Mapping[str, str]) -> None:
     """Creates the topic through the unmodified client."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -175,7 +184,7 @@ def create_topic(bootstrap: str) -> None:
     topic = NewTopic(
         TOPIC, PARTITIONS, REPLICATION_FACTOR, config={"min.insync.replicas": str(MIN_INSYNC_REPLICAS)}
     )
-    admin: Any = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}, logger=None)
+    admin: Any = AdminClient({**client, "log_level": 0}, logger=None)
     try:
         admin.create_topics([topic], operation_timeout=ADMIN_TIMEOUT_S)[TOPIC].result(ADMIN_TIMEOUT_S)
     except KafkaException as error:
@@ -183,7 +192,7 @@ def create_topic(bootstrap: str) -> None:
 
 
 @contextlib.contextmanager
-def local_cluster() -> Iterator[LocalCluster]:
+def local_cluster(*, secure: bool) -> Iterator[LocalCluster]:
     """A running three-node cluster in a temporary folder, gone at the end."""
     from kraft.local_cluster.cluster import LocalCluster
     from kraft.runtime.free_ports import free_port_range
@@ -192,8 +201,9 @@ def local_cluster() -> Iterator[LocalCluster]:
         cluster = LocalCluster(Path(folder) / "cluster")
         try:
             with progress(f"starting {NODES} nodes", total=NODES) as advance:
-                cluster.create(NODES, free_port_range(NODES), {})
+                spec = cluster.create(NODES, free_port_range(NODES), {}, secure=secure)
                 cluster.start_all(on_ready=lambda _: advance(1))
+            console.print(f"[dim]to look at, while this runs: {spec.console(1)}[/dim]", soft_wrap=True)
             yield cluster
         finally:
             with uninterrupted():

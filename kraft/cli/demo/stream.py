@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,14 +50,14 @@ class Ledger:
 class PacedStream:
     """Sends items at an even pace; calls `on_progress(sent, acknowledged)` now and then."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, ledger: Ledger) -> None:
+    def __init__(self, client: Mapping[str, str], topic: str, ledger: Ledger) -> None:
         from confluent_kafka import Producer
 
         self._topic = topic
         self._ledger = ledger
         self._producer: Any = Producer(
             {
-                "bootstrap.servers": bootstrap_servers,
+                **client,
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 5,

@@ -7,15 +7,13 @@ on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import NamedTuple, cast
 
 from kraft.cli.shared.admin_client import AdminClient, raise_for
 from kraft.cli.shared.coordinators import Coordinators, Failure, failure_of, until_settled
-from kraft.protocol.compiler import compile_codec
-from kraft.protocol.errors import ErrorCode, ProtocolError
-from kraft.protocol.primitives import Codec
-from kraft.protocol.schema import INT32, Message, array, message, string
+from kraft.coordinator.groups.consumer_protocol import assigned_partitions
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schema import Message
 from kraft.protocol.schemas.classic_groups import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -59,7 +57,6 @@ DELETE_GROUPS_VERSION = 2
 LEAVE_GROUP_VERSION = 5
 CLASSIC, CONSUMER = "classic", "consumer"
 REASON = "removed by kraft groups remove-member"
-_VERSION_BYTES = 2
 
 
 class Member(NamedTuple):
@@ -88,19 +85,6 @@ class Committed(NamedTuple):
 
     offset: int
     metadata: str
-
-
-@message
-class _AssignedTopic(Message):
-    topic: str = string("0+")
-    partitions: list[int] = array(INT32, "0+")
-
-
-@message
-class _Assignment(Message):
-    """The fields of version 0, which every later version of Kafka's ConsumerProtocolAssignment begins with."""
-
-    topics: list[_AssignedTopic] = array(_AssignedTopic, "0+")
 
 
 class GroupClient:
@@ -268,24 +252,6 @@ class GroupClient:
         )
         raise_for(answer.error_code, None, f"no member of group {group} was removed")
         return answer.members
-
-
-def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
-    """The partitions in a classic member's assignment; none in what is no consumer's."""
-    if len(assignment) < _VERSION_BYTES:  # nothing is assigned yet
-        return []
-    try:
-        decoded: _Assignment = _codec().decode(assignment, _VERSION_BYTES)[0]
-    except ProtocolError:
-        return []
-    return sorted(
-        TopicPartition(topic.topic, number) for topic in decoded.topics for number in topic.partitions
-    )
-
-
-@cache
-def _codec() -> Codec:
-    return compile_codec(_Assignment, 0, flexible=False, is_request=True)
 
 
 def _first_error(answer: OffsetCommitResponse | OffsetDeleteResponse) -> int:

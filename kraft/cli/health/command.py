@@ -17,7 +17,7 @@ from kraft.cli.shared.output import print_json, print_line
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, UserError
 
 if TYPE_CHECKING:
-    from kraft.cli.health.problems import Problem
+    from kraft.cluster_problems import Problem
 
 LOOK_EVERY_S: Final = 1.0
 NAMED_MAX: Final = 20

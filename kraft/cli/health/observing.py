@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, cast
 
-from kraft.cli.health.problems import ClusterSeen, DirectorySeen, PartitionSeen
+from kraft.cli.health.problems import ClusterSeen
 from kraft.cli.quorum.sources import describe_through_broker
 from kraft.cli.quorum.view import QuorumView
 from kraft.cli.reassign.moves import ongoing
 from kraft.cli.shared.admin_client import DISK_LOOK_TIMEOUT_S, AdminClient, BrokerAwayError
+from kraft.cluster_problems import DirectorySeen, PartitionSeen
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.configs import (

@@ -1,8 +1,7 @@
 """What is wrong with a cluster, from what it told: a list of (kind, sentence). Pure.
 
 The worst comes first: partitions that nobody can use, those that refuse acks=all, then what is behind it or will be,
-and last the partitions that work with fewer replicas than they should have. A replica that a reassignment is still
-adding is not missing yet, as in Kafka's metrics.
+and last the partitions that work with fewer replicas than they should have (`kraft.cluster_problems`).
 """
 
 from __future__ import annotations
@@ -10,44 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
 
 from kraft.cli.quorum.view import QuorumView, silent_voters
-from kraft.cli.shared.documents import bytes_text, ids_text
-
-FULL_RATIO: Final = 0.05
-"""A disk with less room than this part of it is nearly full."""
-
-
-class Problem(NamedTuple):
-    """`kind` is for programs, `what` for people."""
-
-    kind: str
-    what: str
-
-
-class PartitionSeen(NamedTuple):
-    topic: str
-    partition: int
-    leader: int
-    """-1: nobody leads."""
-    isr: Sequence[int]
-    replicas: Sequence[int]
-    adding: int
-    """How many of the replicas are still to come."""
-    min_isr: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
-class DirectorySeen(NamedTuple):
-    broker: int
-    path: str
-    error: str | None
-    total_bytes: int
-    """-1 where the disk does not tell."""
-    usable_bytes: int
+from kraft.cluster_problems import (
+    DirectorySeen,
+    PartitionSeen,
+    Problem,
+    fenced,
+    no_controller,
+    of_directories,
+    silent,
+    under_replicated,
+    unusable,
+    voter_silent,
+)
 
 
 @dataclass(frozen=True)
@@ -69,12 +44,16 @@ class ClusterSeen:
 
 def problems(seen: ClusterSeen) -> list[Problem]:
     """Empty when the cluster is healthy."""
+    of_partitions = [found for one in seen.partitions if (found := unusable(one)) is not None]
     return [
-        *_unusable(seen.partitions),
-        *_of_nodes(seen),
+        *sorted(
+            of_partitions, key=lambda one: one.kind
+        ),  # without a leader before those that refuse acks=all
+        *(fenced(broker) for broker in sorted(set(seen.brokers) - set(seen.live))),
+        *(silent(broker) for broker in sorted(seen.silent)),
         *_of_quorum(seen.quorum),
-        *_of_disks(seen),
-        *_under_replicated(seen.partitions),
+        *of_directories(seen.directories),
+        *(found for one in seen.partitions if (found := under_replicated(one)) is not None),
     ]
 
 
@@ -90,49 +69,9 @@ def problem_lines(found: Sequence[Problem], each_max: int) -> Iterator[str]:
             yield f"… and {counts[problem.kind] - each_max} more: {problem.kind}"
 
 
-def _unusable(partitions: Sequence[PartitionSeen]) -> Iterator[Problem]:
-    for one in partitions:
-        if one.leader < 0:
-            yield Problem("partition-offline", f"{one} has no leader; its replicas: {ids_text(one.replicas)}")
-    for one in partitions:
-        needed = min(one.min_isr, len(one.replicas))
-        if one.leader >= 0 and len(one.isr) < needed:
-            yield Problem(
-                "under-min-isr",
-                f"{one} refuses acks=all: {len(one.isr)} of {needed} replicas that it needs are in sync"
-                f" ({ids_text(one.isr)})",
-            )
-
-
-def _under_replicated(partitions: Sequence[PartitionSeen]) -> Iterator[Problem]:
-    for one in partitions:
-        missing = [broker for broker in one.replicas if broker not in one.isr]
-        if one.leader >= 0 and len(one.isr) < len(one.replicas) - one.adding:
-            yield Problem("under-replicated", f"{one} lacks in its ISR: {ids_text(missing)}")
-
-
-def _of_nodes(seen: ClusterSeen) -> Iterator[Problem]:
-    for broker in sorted(set(seen.brokers) - set(seen.live)):
-        yield Problem("broker-fenced", f"broker {broker} is registered and fenced: it is down or cut off")
-    for broker in sorted(seen.silent):
-        yield Problem("broker-silent", f"broker {broker} is not fenced, and does not answer")
-
-
 def _of_quorum(quorum: QuorumView | None) -> Iterator[Problem]:
     if quorum is None or quorum.leader_id < 0:
-        yield Problem("no-controller", "no controller is active: no leader is elected, no topic created")
+        yield no_controller()
         return
     for node_id, _ in silent_voters(quorum.replication()):
-        yield Problem("voter-silent", f"voter {node_id} is not heard of by the quorum's leader")
-
-
-def _of_disks(seen: ClusterSeen) -> Iterator[Problem]:
-    for one in seen.directories:
-        where = f"broker {one.broker}, {one.path}"
-        if one.error is not None:
-            yield Problem("directory-failed", f"{where}: it cannot be used ({one.error})")
-        elif 0 <= one.usable_bytes < FULL_RATIO * one.total_bytes:
-            yield Problem(
-                "directory-full",
-                f"{where}: {100 * one.usable_bytes // one.total_bytes} % of {bytes_text(one.total_bytes)} are left",
-            )
+        yield voter_silent(node_id)

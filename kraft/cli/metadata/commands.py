@@ -94,7 +94,7 @@ def shell(
     while they were read, or brokers did not answer.
     """
     from kraft.cli.metadata.shell import Leave, MetadataShell, ShellError, ShellUsageError, interact
-    from kraft.cli.metadata.tree import metadata_tree
+    from kraft.metadata_view.tree import metadata_tree
 
     if as_json and not command:
         raise UserError(
@@ -180,7 +180,7 @@ class _LinePrinter:
     """A line for each record."""
 
     def entry(self, entry: SourceEntry) -> None:
-        from kraft.cli.metadata.documents import record_line, value_text
+        from kraft.metadata_view.documents import record_line, value_text
 
         start = f"{entry.offset} {entry.epoch}"
         if entry.rejected is not None:

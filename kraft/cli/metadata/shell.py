@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
-from kraft.cli.metadata.tree import TreeFolder, TreeNode, walk
+from kraft.metadata_view.tree import TreeFolder, TreeNode, walk
 from kraft.user_error import EXIT_DONE, EXIT_FAILED
 
 HISTORY_LINES = 500

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kraft.cli.metadata.documents import image_documents, record_document
 from kraft.cli.quorum.controllers import ControllerCalls, Controllers, run_with_controllers
 from kraft.cli.shared.documents import Document
+from kraft.metadata_view.documents import image_documents, record_document
 from kraft.runtime.read_only_disk import ReadOnlyDisk
 from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from quorum.errors import MalformedError

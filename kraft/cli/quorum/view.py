@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kraft.cli.shared.documents import age_text, uuid_text
+from kraft.cli.shared.documents import age_text
 from kraft.cli.shared.tables import Rows
+from kraft.protocol.texts import uuid_text
 
 UNKNOWN = -1
 SILENT_MS = 5_000

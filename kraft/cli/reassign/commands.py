@@ -19,7 +19,7 @@ from kraft.cli.reassign.moves import (
 from kraft.cli.reassign.targets import parse_brokers, read_targets
 from kraft.cli.reassign.throttles import Throttled, clear_throttles, set_throttles
 from kraft.cli.shared.admin_client import CHANGE_TIMEOUT_MS, AdminClient, raise_for, run_admin
-from kraft.cli.shared.documents import Document, ids_text, lag_text, log_ends_text
+from kraft.cli.shared.documents import Document, lag_text, log_ends_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.shared.output import (
     Wide,
@@ -31,6 +31,7 @@ from kraft.cli.shared.output import (
     print_rows,
 )
 from kraft.cli.shared.tables import Rows
+from kraft.cluster_problems import ids_text
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.reassignments import (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kraft.cli.shared.admin_client import CHANGE_TIMEOUT_MS, AdminClient, raise_for
-from kraft.cli.shared.documents import ids_text
+from kraft.cluster_problems import ids_text
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.metadata import MetadataResponseTopic

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from kraft.cli.shared.bootstrap import HostPort, parse_bootstrap
 from kraft.cli.shared.command_config import config_of
-from kraft.network.authentication import AuthenticationFailedError, authenticate
+from kraft.network.authentication import AuthenticatedConnection, AuthenticationFailedError
 from kraft.network.client import BrokerConnection, ConnectionLostError
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schema import Message
@@ -111,22 +111,24 @@ class Peers:
         except OptionError as error:
             raise UserError(str(error), EXIT_USAGE) from error
 
-    async def connect(self, host: str, port: int) -> BrokerConnection:
-        """A connection that has said who the command is, if it is somebody. Raises ConnectionLostError."""
+    async def connect(self, host: str, port: int) -> AuthenticatedConnection:
+        """A connection that says who the command is, if it is somebody, as long as the command runs.
+
+        Raises ConnectionLostError."""
         connection = await BrokerConnection.connect(
             host, port, client_id=CLIENT_ID, timeout_s=CONNECT_TIMEOUT_S, ssl_context=self._tls
         )
-        if self._credentials is not None:
-            try:
-                nonce = secrets.token_urlsafe(NONCE_BYTES)
-                await authenticate(connection, self._credentials, nonce, timeout_s=CONNECT_TIMEOUT_S)
-            except BaseException:
-                connection.close()
-                raise
-        return connection
+        authenticated = AuthenticatedConnection(
+            connection,
+            self._credentials,
+            lambda: secrets.token_urlsafe(NONCE_BYTES),
+            timeout_s=CONNECT_TIMEOUT_S,
+        )
+        await authenticated.renew()
+        return authenticated
 
 
-async def _answering(peers: Peers, host: str, port: int) -> BrokerConnection:
+async def _answering(peers: Peers, host: str, port: int) -> AuthenticatedConnection:
     """A connection that has answered once. Raises ConnectionLostError."""
     connection = await peers.connect(host, port)
     try:
@@ -137,7 +139,9 @@ async def _answering(peers: Peers, host: str, port: int) -> BrokerConnection:
     return connection
 
 
-async def _first_answering(peers: Peers, servers: list[HostPort]) -> tuple[BrokerConnection, list[HostPort]]:
+async def _first_answering(
+    peers: Peers, servers: list[HostPort]
+) -> tuple[AuthenticatedConnection, list[HostPort]]:
     """A connection to the first that answers, and the servers in the order in which to go on after it. Raises
     ConnectionLostError if none does."""
     reasons = []
@@ -151,7 +155,9 @@ async def _first_answering(peers: Peers, servers: list[HostPort]) -> tuple[Broke
     raise ConnectionLostError(f"no broker answers: {'; '.join(reasons)}")
 
 
-async def _ask(connection: BrokerConnection, message: Message, version: int, timeout_s: float) -> Message:
+async def _ask(
+    connection: AuthenticatedConnection, message: Message, version: int, timeout_s: float
+) -> Message:
     """One request. Raises ConnectionLostError; UserError, wrong usage, for what cannot be put into one."""
     try:
         return await connection.request(message, version, timeout_s=timeout_s)
@@ -167,13 +173,13 @@ class AdminClient:
     """A connection to one broker of the cluster, and to others when they have to be asked themselves."""
 
     def __init__(
-        self, connection: BrokerConnection, servers: list[HostPort], peers: Peers | None = None
+        self, connection: AuthenticatedConnection, servers: list[HostPort], peers: Peers | None = None
     ) -> None:
         """`servers` are those to turn to if the connection is lost, in their order."""
         self._connection = connection
         self._servers = servers
         self._peers = Peers("") if peers is None else peers
-        self._others: dict[int, BrokerConnection | None] = {}
+        self._others: dict[int, AuthenticatedConnection | None] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
 
     @classmethod
@@ -318,7 +324,7 @@ class AdminClient:
             if not partition.error_code
         }
 
-    async def _connection_to(self, broker_id: int) -> BrokerConnection | None:
+    async def _connection_to(self, broker_id: int) -> AuthenticatedConnection | None:
         if broker_id not in self._others:
             address = self._addresses.get(broker_id)
             self._others[broker_id] = None

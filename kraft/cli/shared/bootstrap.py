@@ -1,7 +1,8 @@
 """Where the cluster is: `HOST:PORT[,…]` of --bootstrap-server, and what counts when the option is not given.
 
 Every command reads it here, for our client and for librdkafka. Without the option the brokers are those of
-KRAFT_BOOTSTRAP_SERVERS; else all nodes of the cluster in `./.kraft`, dead ones included; else 127.0.0.1:9092.
+KRAFT_BOOTSTRAP_SERVERS; else of the profile that KRAFT_PROFILE names; else all nodes of the cluster in `./.kraft`, dead
+ones included; else of the profile in use; else 127.0.0.1:9092.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ import re
 import socket
 from pathlib import Path
 
+from kraft.cli.shared.command_config import PLAIN, CommandConfig, Servers, read_command_config
 from kraft.cli.shared.output import console
+from kraft.cli.shared.profiles import PROFILE_VARIABLE, existing_profile, profile_in_use
+from kraft.local_cluster.identities import CLIENT_FILE
 from kraft.local_cluster.spec import DEFAULT_DIR, STATE_FILE, ClusterSpec, node_config, node_pid, read_spec
 from kraft.user_error import EXIT_USAGE, UserError
 
 BOOTSTRAP_VARIABLE = "KRAFT_BOOTSTRAP_SERVERS"
 FALLBACK_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_BOOTSTRAP_HELP = (
-    f"{BOOTSTRAP_VARIABLE}, else the cluster in ./{DEFAULT_DIR}, else {FALLBACK_BOOTSTRAP}"
+    f"{BOOTSTRAP_VARIABLE}, else {PROFILE_VARIABLE}, else the cluster in ./{DEFAULT_DIR}, else the profile in use,"
+    f" else {FALLBACK_BOOTSTRAP}"
 )
 MAX_PORT = 65535
 LOOPBACK = "127.0.0.1"
@@ -32,20 +37,37 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+")
 HostPort = tuple[str, int]
 
 
-def default_bootstrap() -> str:
+def default_bootstrap() -> Servers:
     """The brokers to ask when the command line names none. Raises UserError."""
     if servers := os.environ.get(BOOTSTRAP_VARIABLE):
         parse_bootstrap(servers, BOOTSTRAP_VARIABLE)
-        return servers
+        return Servers(servers)
+    if name := os.environ.get(PROFILE_VARIABLE):
+        return servers_of(read_command_config(existing_profile(name)))
     cluster = cluster_of_this_folder()
     if cluster is None:
-        return FALLBACK_BOOTSTRAP
+        in_use = profile_in_use()
+        if in_use is not None:
+            return servers_of(read_command_config(existing_profile(in_use)))
+        return Servers(FALLBACK_BOOTSTRAP)
     if all(node_pid(DEFAULT_DIR, node.id) is None for node in cluster.nodes):
         _refuse_strangers(cluster)
         console.print(
             f"[dim]the cluster in {DEFAULT_DIR} does not run; `kraft cluster start` starts it[/dim]"
         )
-    return cluster.bootstrap_servers()
+    return Servers.of(cluster.bootstrap_servers(), _config_of(cluster))
+
+
+def servers_of(config: CommandConfig) -> Servers:
+    """Those of a file that says where its brokers are; this host's where it does not."""
+    return Servers.of(config.servers or FALLBACK_BOOTSTRAP, config)
+
+
+def _config_of(cluster: ClusterSpec) -> CommandConfig:
+    """How clients speak to the cluster in `./.kraft`: as its admin, where it is secured."""
+    if cluster.identities is None:
+        return PLAIN
+    return read_command_config(DEFAULT_DIR / CLIENT_FILE)
 
 
 def _refuse_strangers(cluster: ClusterSpec) -> None:

@@ -19,6 +19,7 @@ from kraft.spark.security import Security, parse_security
 from kraft.user_error import EXIT_USAGE, UserError
 
 OPTION: Final = "--command-config"
+_SERVERS: Final = "bootstrap.servers"
 _SECURITY: Final = ("security.", "sasl.", "ssl.")
 _MODULES: Final = "org.apache.kafka.common.security"
 _RENAMED: Final = {
@@ -62,9 +63,23 @@ def config_of(servers: str) -> CommandConfig:
 
 def read_command_config(path: Path) -> CommandConfig:
     """Raises UserError."""
+    return _read(path)[0]
+
+
+def security_values(path: Path) -> dict[str, str]:
+    """What such a file says of brokers and security, in its own names; files that it names are named from the root.
+    Raises UserError."""
+    return {
+        key: str(Path(value).absolute()) if key.endswith(".location") and value else value
+        for key, value in _read(path)[1].items()
+        if key.startswith(_SECURITY) or key == _SERVERS
+    }
+
+
+def _read(path: Path) -> tuple[CommandConfig, Mapping[str, str]]:
     try:
         values = parse_properties(path.read_text(encoding="utf-8")).values
-        return _parsed(values, _read_text)
+        return _parsed(values, _read_text), values
     except OSError as error:
         raise UserError(f"{OPTION}: cannot read {error.filename or path}: {error.strerror}") from error
     except UnicodeDecodeError:
@@ -93,7 +108,7 @@ def _parsed(values: Mapping[str, str], read_text: Callable[[str], str]) -> Comma
     ):  # librdkafka's word for Java's empty text
         given["ssl.endpoint.identification.algorithm"] = ""
     options = {f"kafka.{key}": value for key, value in given.items()}
-    return CommandConfig(values.get("bootstrap.servers"), parse_security(options), options)
+    return CommandConfig(values.get(_SERVERS), parse_security(options), options)
 
 
 def _module(mechanism: str, name: str, password: str) -> str:

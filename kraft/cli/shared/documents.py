@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,20 +9,7 @@ from typing import Any
 Document = dict[str, Any]
 """An object of JSON."""
 
-UUID_BYTES = 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def uuid_text(data: bytes) -> str:
-    """16 bytes as Kafka writes ids, 22 characters of base64; bytes of another length in hexadecimal."""
-    if len(data) != UUID_BYTES:
-        return data.hex()
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def ids_text(brokers: Iterable[int]) -> str:
-    """Ids of brokers, separated by commas."""
-    return ",".join(map(str, brokers))
 
 
 def time_text(time_ms: int) -> str:
@@ -51,16 +37,6 @@ def age_text(age_ms: int) -> str:
     if days:
         return f"{days}d{hours:02}h"
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"
-
-
-def bytes_text(size_bytes: int) -> str:
-    """A size as people read it, in one word: 512B, 1.5KiB, 20.0GiB."""
-    size, unit = float(size_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size_bytes}B" if unit == "B" else f"{size:.1f}{unit}"
 
 
 def log_ends_text(ends: Mapping[str, int]) -> str:

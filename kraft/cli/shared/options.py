@@ -12,6 +12,7 @@ import typer
 
 from kraft.cli.shared.bootstrap import DEFAULT_BOOTSTRAP_HELP, default_bootstrap
 from kraft.cli.shared.command_config import OPTION, PLAIN, CommandConfig, Servers, read_command_config
+from kraft.cli.shared.profiles import PROFILE_OPTION, existing_profile
 from kraft.user_error import EXIT_USAGE, UserError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -27,8 +28,21 @@ _SECURITY = "kraft.command_config"
 def _read(context: typer.Context, value: Path | None) -> Path | None:
     """Reads --command-config, before --bootstrap-server is looked at. Raises UserError."""
     if value is not None and not context.resilient_parsing:
-        context.meta[_SECURITY] = read_command_config(value)
+        _take(context, value)
     return value
+
+
+def _read_profile(context: typer.Context, value: str | None) -> str | None:
+    """The same of --profile."""
+    if value is not None and not context.resilient_parsing:
+        _take(context, existing_profile(value))
+    return value
+
+
+def _take(context: typer.Context, file: Path) -> None:
+    if _SECURITY in context.meta:
+        raise UserError(f"{OPTION} and {PROFILE_OPTION} say the same: give one of them", EXIT_USAGE)
+    context.meta[_SECURITY] = read_command_config(file)
 
 
 def _found(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
@@ -37,8 +51,12 @@ def _found(context: typer.Context, parameter: typer.CallbackParam, value: str) -
         return value
     source = None if parameter.name is None else context.get_parameter_source(parameter.name)
     is_given = source is not None and source.name != "DEFAULT"
-    config: CommandConfig = context.meta.get(_SECURITY, PLAIN)
-    return Servers.of(value if is_given else config.servers or default_bootstrap(), config)
+    config: CommandConfig | None = context.meta.get(_SECURITY)
+    if is_given or (config is not None and config.servers):
+        text = value if is_given or config is None or config.servers is None else config.servers
+        return Servers.of(text, config or PLAIN)
+    found = default_bootstrap()
+    return found if config is None else Servers.of(found, config)
 
 
 CommandConfigFile = Annotated[
@@ -52,8 +70,21 @@ CommandConfigFile = Annotated[
         show_default=False,
     ),
 ]
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        PROFILE_OPTION,
+        metavar="NAME",
+        help="A cluster that `kraft profile` knows.",
+        callback=_read_profile,
+        is_eager=True,
+        show_default=False,
+    ),
+]
 
 
+_ADDED = {"command_config": CommandConfigFile, "profile": ProfileName}
+"""What stands beside --bootstrap-server."""
 Bootstrap = Annotated[
     str,
     typer.Option(
@@ -120,26 +151,37 @@ def require_text(text: str, what: str) -> str:
 
 
 def secured(command: Command) -> Command:
-    """A command with --command-config beside its --bootstrap-server, which gets both as one value; as it is without."""
+    """A command with --command-config and --profile beside its --bootstrap-server, which gets all as one value; as it
+    is without."""
     signature = inspect.signature(command, eval_str=True)
-    if "bootstrap_server" not in signature.parameters:
+    if "bootstrap_server" not in signature.parameters or _ADDED.keys() & signature.parameters.keys():
         return command
 
     @functools.wraps(command)
-    def with_config(*arguments: Any, command_config: Path | None = None, **named: Any) -> Any:
-        return command(*arguments, **named)
+    def with_config(*arguments: Any, **named: Any) -> Any:
+        return command(*arguments, **{name: value for name, value in named.items() if name not in _ADDED})
 
-    added = inspect.Parameter(
-        "command_config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=CommandConfigFile
-    )
-    with_config.__signature__ = signature.replace(parameters=[*signature.parameters.values(), added])  # type: ignore[attr-defined]
-    with_config.__annotations__ = {**command.__annotations__, "command_config": CommandConfigFile}
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in _ADDED.items()
+    ]
+    with_config.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
+    with_config.__annotations__ = {**command.__annotations__, **_ADDED}
     return with_config  # type: ignore[return-value]
 
 
+def secure_all(app: typer.Typer) -> None:
+    """All commands of a Typer become `secured`."""
+    for one in app.registered_commands:
+        if one.callback is not None:
+            one.callback = secured(one.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            secure_all(group.typer_instance)
+
+
 def reflowed(command: Command) -> Command:
-    """A command whose help is broken into lines by the terminal's width, not by the source's; `secured`."""
-    command = secured(command)
+    """A command whose help is broken into lines by the terminal's width, not by the source's."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return command

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kraft.cli.health.problems import ClusterSeen, Problem, problems
-from kraft.cli.shared.documents import bytes_text
+from kraft.cli.health.problems import ClusterSeen, problems
 from kraft.cli.shared.tables import Rows
+from kraft.cluster_problems import Problem, bytes_text
 from partitions.topic_partition import TopicPartition
 
 

@@ -8,7 +8,6 @@ import typer
 
 from kraft.cli.configs import change_configs, changes_of, parse_configs, split_list
 from kraft.cli.shared.admin_client import CHANGE_TIMEOUT_MS, AdminClient, raise_for, run_admin
-from kraft.cli.shared.documents import uuid_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
 from kraft.cli.shared.output import console, print_json, print_line
 from kraft.cli.topics.delete_records import delete_records
@@ -28,6 +27,7 @@ from kraft.protocol.schemas.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from kraft.protocol.texts import uuid_text
 from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 CLUSTER_DEFAULT = -1

@@ -10,11 +10,12 @@ from rich.text import Text
 
 from kraft.cli.reassign.moves import ongoing
 from kraft.cli.shared.admin_client import AdminClient, raise_for, run_admin
-from kraft.cli.shared.documents import ids_text, lag_text, log_ends_text, uuid_text
+from kraft.cli.shared.documents import lag_text, log_ends_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.shared.output import Wide, console, is_terminal, print_json, print_line, print_rows
 from kraft.cli.shared.tables import Cell, Rows
 from kraft.cli.topics.names import TopicChoice
+from kraft.cluster_problems import ids_text
 from kraft.protocol.schemas.configs import (
     ConfigResourceType,
     ConfigSource,
@@ -22,6 +23,7 @@ from kraft.protocol.schemas.configs import (
 )
 from kraft.protocol.schemas.metadata import MetadataResponsePartition, MetadataResponseTopic
 from kraft.protocol.schemas.offsets import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
+from kraft.protocol.texts import uuid_text
 from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from partitions.topic_partition import TopicPartition
 

@@ -212,6 +212,10 @@ class ClassicGroup:
         return self._protocol_type
 
     @property
+    def member_count(self) -> int:
+        return len(self._members)
+
+    @property
     def is_empty(self) -> bool:
         return self._state is State.EMPTY
 

@@ -143,6 +143,10 @@ class ConsumerGroup:
         return "consumer"
 
     @property
+    def member_count(self) -> int:
+        return len(self._members)
+
+    @property
     def is_empty(self) -> bool:
         return not self._members
 

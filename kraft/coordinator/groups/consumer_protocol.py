@@ -1,7 +1,9 @@
-"""What consumers tell of themselves in the metadata of a classic group: the topics that they read.
+"""What the consumers of a classic group tell each other through their coordinator: the topics that each reads, and the
+partitions that their leader assigns.
 
-Kafka's ConsumerProtocolSubscription is opaque to the protocol of groups. The coordinator looks into it for one thing,
-whether anybody reads a topic, and only at the fields of version 0, which every later version begins with.
+Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment are opaque to the protocol of groups. The
+coordinator looks into the first for one thing, whether anybody reads a topic; pages and commands show both to people.
+All look only at the fields of version 0, which every later version begins with.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from functools import cache
 from kraft.protocol.compiler import compile_codec
 from kraft.protocol.errors import ProtocolError
 from kraft.protocol.primitives import Codec
-from kraft.protocol.schema import STRING, Message, array, message
+from kraft.protocol.schema import INT32, STRING, Message, array, message, string
+from partitions.topic_partition import TopicPartition
 
 PROTOCOL_TYPE = "consumer"
 _VERSION_BYTES = 2
@@ -22,9 +25,20 @@ class _Subscription(Message):
     topics: list[str] = array(STRING, "0+")
 
 
+@message
+class _AssignedTopic(Message):
+    topic: str = string("0+")
+    partitions: list[int] = array(INT32, "0+")
+
+
+@message
+class _Assignment(Message):
+    topics: list[_AssignedTopic] = array(_AssignedTopic, "0+")
+
+
 @cache
-def _codec() -> Codec:
-    return compile_codec(_Subscription, 0, flexible=False, is_request=True)
+def _codec(of: type[Message]) -> Codec:
+    return compile_codec(of, 0, flexible=False, is_request=True)
 
 
 def subscribed_topics(metadata: bytes) -> list[str] | None:
@@ -33,7 +47,20 @@ def subscribed_topics(metadata: bytes) -> list[str] | None:
     if len(metadata) < _VERSION_BYTES or metadata[0] & 0x80:  # a version is not negative
         return None
     try:
-        subscription: _Subscription = _codec().decode(metadata, _VERSION_BYTES)[0]
+        subscription: _Subscription = _codec(_Subscription).decode(metadata, _VERSION_BYTES)[0]
     except ProtocolError:
         return None
     return subscription.topics
+
+
+def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
+    """The partitions in a member's assignment; none in what is no consumer's."""
+    if len(assignment) < _VERSION_BYTES:  # nothing is assigned yet
+        return []
+    try:
+        decoded: _Assignment = _codec(_Assignment).decode(assignment, _VERSION_BYTES)[0]
+    except ProtocolError:
+        return []
+    return sorted(
+        TopicPartition(topic.topic, number) for topic in decoded.topics for number in topic.partitions
+    )

@@ -322,18 +322,24 @@ class GroupShard:
         states = {state.lower() for state in asked.states}
         types = {name.lower() for name in asked.types}
         listed = [
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                group_state=group.state,
-                group_type=group.type.value,
-            )
-            for group in self._groups.values()
-            if _is_there(group)
-            and (not states or group.state.lower() in states)
-            and (not types or group.type.value in types)
+            group
+            for group, _ in self.listed()
+            if (not states or group.group_state.lower() in states)
+            and (not types or group.group_type in types)
         ]
         decisions.reply(None, token, listed)
+
+    def listed(self) -> Iterator[tuple[ListedGroup, int]]:
+        """The groups that there are, and how many members each has."""
+        for group in self._groups.values():
+            if _is_there(group):
+                listed = ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
+                    group_type=group.type.value,
+                )
+                yield listed, group.member_count
 
     def _describe(self, token: int, request: GroupRequest, now: Moment, decisions: Decisions) -> None:
         self._describe_as(ClassicGroup, token, request.body.group_id, decisions)

@@ -5,7 +5,7 @@ ListConfigResources (74): what can have one.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from kraft.protocol.api import ApiKey
 from kraft.protocol.schema import (
@@ -32,6 +32,10 @@ class ConfigResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+VIEW_RESOURCE_TYPE: Final = 120
+"""A type that Kafka does not have: what a broker tells others of itself (`kraft.broker.handlers.broker_views`)."""
 
 
 class ConfigSource(IntEnum):

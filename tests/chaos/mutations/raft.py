@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from kraft.chaos.quorum.settings import NONE, Settings
+from kraft.chaos.faults.context import Pace
+from kraft.chaos.quorum.settings import SOUND, Settings
+from kraft.chaos.world.network import Latency
 from quorum.controller import state
 from quorum.controller.decision import Unit
 from quorum.controller.proposal import FIRST_SEQUENCE, Proposal, ProposalFence
@@ -37,16 +39,18 @@ SHORT_LIVED_LEADERS = RaftStage(
         snapshot_every_entries=1000,
         virtual_s=60.0,
         propose=0.8,
-        faults=replace(NONE, drop=0.2, kill_new_leader=0.9, kill=0.001, power_loss=0.001, cut_short=0.001),
+        messages=replace(SOUND, drop=0.2),
+        faults={"kill-new-leader": 4.0, "kill": 0.3, "power-loss": 0.3, "kill-mid-operation": 0.3},
     ),
 )
 COLLIDING_CANDIDATES = RaftStage(
     "five voters, colliding candidates, doubled messages",
     lambda seed: Settings(
         voters=5,
-        down_max_s=0.1,
-        delays_s=(0.002, 0.02, 0.05),
-        faults=replace(NONE, duplicate=0.5, kill_new_leader=0.8, isolate=0.002, reconnect=0.2),
+        pace=Pace(0.04, 0.35),
+        latency=Latency(0.002, 0.05),
+        messages=replace(SOUND, duplicate=0.5),
+        faults={"kill-new-leader": 4.0, "isolate-controller": 0.5, "partition": 0.5},
         timing=RaftTiming(election_min_s=0.25, election_max_s=0.27, heartbeat_s=0.05, leader_fallback_s=0.2),
     ),
 )
@@ -58,7 +62,6 @@ FULL_LANES = RaftStage(
         append_bytes=12_000,
         clients=8,
         max_pending_proposals=3,
-        faults=replace(NONE, reconnect=0.2),
     ),
 )
 """Controllers renounce and become active again in the same epoch."""
@@ -383,14 +386,14 @@ MUTATIONS = (
         "refusal-raises",
         "a proposal that the fence refuses stops whoever applies it",
         ("halted",),
-        QUORUM,
+        FULL_LANES,
         (Patch(metadata_state_machine, "apply_proposal", _raises_on_refusal),),
     ),
     Mutation(
         "any-sequence-applies",
         "a proposal is applied though one before it is missing",
         ("proposals-in-sequence",),
-        QUORUM,
+        FULL_LANES,
         (Patch(metadata_state_machine, "apply_proposal", _any_sequence),),
     ),
     Mutation(

@@ -7,14 +7,13 @@ entry in the middle of a message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
 import msgpack
 
 from kraft.chaos.quorum.machine import BareBytes
-from kraft.chaos.quorum.settings import NONE, Settings
+from kraft.chaos.quorum.settings import Settings
 from quorum.raft import driver, messages
 from quorum.raft.compat import _Pickle, running
 from quorum.raft.driver import RaftDriver
@@ -29,7 +28,7 @@ from tests.chaos.mutations.stages import RaftStage, default
 
 INSULTED = RaftStage(
     "quorum of peers that say what they must not",
-    lambda seed: Settings(virtual_s=6.0, faults=replace(NONE, insult=0.05, isolate=0.002, reconnect=0.2)),
+    lambda seed: Settings(virtual_s=6.0, faults={"stranger": 15.0, "isolate-controller": 0.6}),
 )
 SMALL_BYTES = 60
 
@@ -55,19 +54,19 @@ def _fails_now_and_then(original: Callable[..., Any]) -> Callable[..., Any]:
 
 LOSSY_LIBRARY = BrokenWithin(
     "quorum of voters whose library loses an entry in the middle of others",
-    lambda seed: Settings(propose=0.6, append_bytes=2000, faults=replace(NONE, kill=0.001, reconnect=0.2)),
+    lambda seed: Settings(propose=0.6, append_bytes=2000, faults={"kill": 0.3}),
     broken=(Patch(RaftNode, "deliver", _loses_an_entry),),
     right_halt="and was handed entry",
 )
 DEFECTIVE = BrokenWithin(
     "quorum of voters with a defect",
-    lambda seed: Settings(virtual_s=6.0, faults=replace(NONE, kill=0.002, reconnect=0.2)),
+    lambda seed: Settings(virtual_s=6.0, faults={"kill": 0.6}),
     broken=(Patch(BareBytes, "apply", _fails_now_and_then),),
     right_halt="a defect",
 )
 SMALL_PROPOSALS = BrokenWithin(
     "quorum of small proposals",
-    lambda seed: Settings(virtual_s=6.0, faults=replace(NONE, kill=0.002, reconnect=0.2)),
+    lambda seed: Settings(virtual_s=6.0, faults={"kill": 0.6}),
     broken=tuple(default(module, "MAX_PROPOSAL_BYTES", SMALL_BYTES) for module in (driver, messages)),
 )
 

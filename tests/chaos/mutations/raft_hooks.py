@@ -9,10 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kraft.chaos.quorum.settings import NONE, Settings
+from kraft.chaos.faults.context import Pace
+from kraft.chaos.quorum.settings import SOUND, Settings
+from kraft.chaos.world.network import Latency
 from quorum.controller.proposal import Proposal
 from quorum.errors import MalformedProposalError
 from quorum.raft import metadata_state_machine
+from quorum.raft.config import RaftTiming
 from quorum.raft.transfer import SnapshotTransfer
 from quorum.raft.transport import QuorumTransport
 from quorum.steps import Steps
@@ -26,11 +29,22 @@ LATE_WORDS_OF_OLD_DISKS = RaftStage(
         workload="topics",
         append_bytes=12_000,
         clients=8,
-        down_max_s=0.05,
-        delays_s=(0.005, 0.05, 0.4),
-        faults=replace(
-            NONE, wipe=0.006, isolate=0.004, kill=0.004, reset=0.01, clog=0.02, late=1.0, reconnect=0.5
-        ),
+        pace=Pace(0.02, 0.35),
+        latency=Latency(0.005, 0.4),
+        timing=RaftTiming(election_min_s=1.0, election_max_s=2.0, heartbeat_s=0.05, leader_fallback_s=1.0),
+        messages=replace(SOUND, late=1.0),
+        faults={"wipe": 6.0},
+    ),
+)
+RETURNING_LEADERS = RaftStage(
+    "quorum of leaders that come back before their lanes have caught up",
+    lambda seed: Settings(
+        workload="topics",
+        append_bytes=12_000,
+        clients=8,
+        queue_s=(0.01, 0.3),
+        latency=Latency(0.001, 0.005),
+        faults={"reset": 12.0, "isolate-controller": 2.0},
     ),
 )
 
@@ -83,16 +97,19 @@ MUTATIONS = (
     Mutation(
         "older-session-heard",
         "what a peer said in an earlier session counts in the present one",
-        ("liveness",),
+        ("liveness", "halted"),
         LATE_WORDS_OF_OLD_DISKS,
         (Patch(QuorumTransport, "receive", _of_any_session),),
-        faces="a leader goes by what a follower said of another log, and never sends what this one lacks",
+        faces=(
+            "a leader goes by what a follower said of another log: it never sends what this one lacks, or tells it that"
+            " it has forgotten"
+        ),
     ),
     Mutation(
         "older-controller-epoch-applies",
         "a proposal is applied though it was decided in an epoch before the entry's term",
         ("proposals-in-sequence",),
-        QUORUM,
+        RETURNING_LEADERS,
         (Patch(metadata_state_machine, "apply_proposal", _of_any_epoch),),
     ),
     Mutation(

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kraft.chaos.quorum.settings import NONE, Settings
+from kraft.chaos.faults.context import Pace
+from kraft.chaos.quorum.settings import SOUND, Settings
 from partitions.disk import Disk, File
 from quorum.raft import quorum_state, snapshot
 from quorum.raft.incoming import Arrival, IncomingSnapshot
@@ -25,8 +26,8 @@ KILLED_THEN_UNPLUGGED = RaftStage(
     lambda seed: Settings(
         snapshot_every_entries=1000,
         propose=0.05,
-        down_max_s=0.1,
-        faults=replace(NONE, cut_short=0.004, power_loss=0.006, reconnect=0.2),
+        pace=Pace(0.04, 0.35),
+        faults={"kill-mid-operation": 1.2, "power-loss": 1.8},
     ),
 )
 DEPOSED_LEADERS = RaftStage(
@@ -36,7 +37,8 @@ DEPOSED_LEADERS = RaftStage(
         snapshot_every_entries=1000 if seed % 2 else 3,
         snapshot_chunk_bytes=100,
         propose=0.5,
-        faults=replace(NONE, isolate=0.004, reset=0.004, half_open=0.8, drop=0.02, late=0.5, reconnect=0.2),
+        messages=replace(SOUND, drop=0.02, late=0.5),
+        faults={"isolate-controller": 0.6, "partition": 0.6, "drop": 0.9, "reset": 0.3},
     ),
 )
 SNAPSHOTS_IN_ONE_PIECE = RaftStage(
@@ -46,7 +48,8 @@ SNAPSHOTS_IN_ONE_PIECE = RaftStage(
         snapshot_every_entries=3,
         snapshot_chunk_bytes=1 << 20,
         propose=0.5,
-        faults=replace(NONE, isolate=0.008, reset=0.008, half_open=0.8, drop=0.02, late=0.5, reconnect=0.2),
+        messages=replace(SOUND, drop=0.02, late=0.5),
+        faults={"isolate-controller": 1.2, "partition": 1.2, "drop": 1.8, "reset": 0.6},
     ),
 )
 """A snapshot that is no news any more is whole before its receiver can say so; of several pieces the others are
@@ -58,8 +61,11 @@ NEW_DISKS = RaftStage(
         workload="topics",
         append_bytes=12_000,
         clients=8,
-        down_max_s=0.1,
-        faults=replace(NONE, wipe=0.004, isolate=0.004, kill=0.002, reset=0.004, clog=0.004, reconnect=0.2),
+        pace=Pace(0.04, 0.35),
+        faults={
+            **{"wipe": 1.2, "kill": 0.6, "isolate-controller": 0.6, "partition": 0.6},
+            **{"reset": 1.2, "clogged-link": 1.2},
+        },
     ),
 )
 

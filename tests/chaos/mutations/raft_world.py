@@ -15,7 +15,8 @@ from typing import Any
 from pysyncobj import syncobj
 from pysyncobj.poller import createPoller
 
-from kraft.chaos.quorum.settings import NONE, Settings
+from kraft.chaos.faults.context import Pace
+from kraft.chaos.quorum.settings import FAULTS, MessageOdds, Settings
 from partitions.log.node_logs.meta_properties import MetaProperties, read_meta_properties
 from quorum.raft import journal_check, snapshot, storage
 from quorum.raft.applying import Applying
@@ -27,21 +28,22 @@ from tests.chaos.mutations.raft_stages import PlayedTwice
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 from tests.chaos.mutations.stages import RaftStage
 
-TWICE = PlayedTwice("quorum, played twice", lambda seed: Settings(virtual_s=4.0, voters=3 + 2 * (seed % 2)))
+TWICE = PlayedTwice(
+    "quorum, played twice",
+    lambda seed: Settings(virtual_s=4.0, voters=3 + 2 * (seed % 2), messages=MessageOdds(), faults=FAULTS),
+)
 LARGE_ENTRIES = RaftStage(
     "quorum of voters that are sent much at once",
     lambda seed: Settings(
         apply_bytes=60,
         append_bytes=2000,
         propose=0.6,
-        faults=replace(NONE, isolate=0.004, kill=0.002, reconnect=0.2),
+        faults={"isolate-controller": 0.6, "partition": 0.6, "kill": 0.6},
     ),
 )
 WRONG_FOLDERS = RaftStage(
     "quorum of voters whose disks are mixed up",
-    lambda seed: Settings(
-        virtual_s=6.0, down_max_s=0.1, faults=replace(NONE, kill=0.01, wrong_folder=0.5, reconnect=0.2)
-    ),
+    lambda seed: Settings(virtual_s=6.0, faults={"wrong-folder": 1.5}),
 )
 FOLDERS_FORMATTED_ANEW = RaftStage(
     "quorum of recorded disks that are mixed up",
@@ -53,17 +55,13 @@ ROTTEN_DISKS = RaftStage(
         workload="topics",
         append_bytes=12_000,
         clients=8,
-        down_max_s=0.1,
-        faults=replace(NONE, rot=0.01, reconnect=0.2),
+        pace=Pace(0.04, 0.35),
+        faults={"bit-rot-voter-at-start": 3.0},
     ),
-)
-ROTTEN_SNAPSHOTS = RaftStage(
-    "quorum of disks whose snapshots rot",
-    lambda seed: replace(ROTTEN_DISKS.settings(seed), faults=replace(NONE, rot_snapshot=0.02, reconnect=0.2)),
 )
 FAILING_FSYNCS = RaftStage(
     "quorum of disks whose fsyncs fail",
-    lambda seed: Settings(down_max_s=0.1, faults=replace(NONE, fsync_error=0.01, reconnect=0.2)),
+    lambda seed: Settings(pace=Pace(0.04, 0.35), faults={"fsync-error": 1.0}),
 )
 
 
@@ -194,7 +192,7 @@ MUTATIONS = (
         "rotten-snapshot-read",
         "a voter does not compare its snapshot's checksums when it starts (KIP-630)",
         ("applied-prefix", "equal-images"),
-        ROTTEN_SNAPSHOTS,
+        ROTTEN_DISKS,
         (Patch(snapshot, "crc32c", replaced_by(lambda data: 0)),),
         faces="the bit is in what all voters hash, or in the image alone",
     ),

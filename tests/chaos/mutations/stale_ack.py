@@ -14,8 +14,9 @@ from random import Random
 
 from kraft.chaos.quorum.judge import Violation
 from kraft.chaos.quorum.quorum import Quorum
-from kraft.chaos.quorum.settings import NONE, Settings
+from kraft.chaos.quorum.settings import Settings
 from kraft.chaos.quorum.voter import Voter
+from kraft.chaos.world.network import Impairment, Latency
 from tests.chaos.mutations.registry import Sighting
 
 VOTERS = 5
@@ -44,7 +45,7 @@ class StaleAckStage:
 class _Story:
     def __init__(self, seed: int) -> None:
         self.rng = Random(f"{seed}/stale ack")
-        self.quorum = Quorum(seed, Settings(voters=VOTERS, snapshot_every_entries=1000, faults=NONE))
+        self.quorum = Quorum(seed, Settings(voters=VOTERS, snapshot_every_entries=1000))
 
     def play(self) -> None:
         quorum, rng = self.quorum, self.rng
@@ -56,16 +57,18 @@ class _Story:
         rng.shuffle(others)
         late, friend, *rest = others
         self._alone(old.node_id, late)
-        quorum.links.slowness_s[late, old.node_id] = rng.uniform(1.0, 3.0)
+        late_s = rng.uniform(0.8, 1.3)
+        self._slow_down(late, old.node_id, late_s)
         for number in range(8):
             quorum.propose(old, b"lost %d" % number)
         quorum.run_until(quorum.now_s + 0.2)
-        quorum.links.slowness_s[old.node_id, late] = FOREVER_S
+        self._slow_down(old.node_id, late, FOREVER_S)
         between = self._elected([friend, *rest])
         for node_id in (friend, *rest):
             self._join(old.node_id, node_id)
         quorum.run_until(quorum.now_s + 0.3)
-        quorum.faults.crash(between, power_loss=False)
+        between.host.kill()
+        quorum.faults.keep_down(between.node_id, rng.uniform(0.0, 1.5))
         again = self._elected([old.node_id, friend, *rest])
         if again is not old or between.node_id == friend:
             raise _Missed
@@ -74,7 +77,7 @@ class _Story:
             self._part(friend, node_id)
         for number in range(16):
             quorum.propose(old, b"new %d" % number)
-        quorum.run_until(quorum.now_s + 0.3 + quorum.links.slowness_s[late, old.node_id])
+        quorum.run_until(quorum.now_s + 0.3 + late_s)
         self._alone(old.node_id, friend)
         for node_id in (late, *rest):
             for other in (late, *rest):
@@ -92,12 +95,17 @@ class _Story:
             raise _Missed
         return leads()[0]
 
+    def _slow_down(self, source: int, target: int, latency_s: float) -> None:
+        hosts = self.quorum.hosts
+        impairment = Impairment(latency=Latency(latency_s, latency_s))
+        self.quorum.simulation.network.impair(hosts[source].address, hosts[target].address, impairment)
+
     def _part(self, one: int, other: int) -> None:
-        self.quorum.links.disconnect(one, other)
+        self.quorum.sessions.disconnect(one, other)
 
     def _join(self, one: int, other: int) -> None:
         if one != other:
-            self.quorum.links.connect(one, other)
+            self.quorum.sessions.connect(one, other)
 
     def _alone(self, *camp: int) -> None:
         """Cuts these off from all others."""

@@ -69,7 +69,7 @@ class Door:
         self.sessions: list[Session] = []
         config = load_config(TEXT + extra)
         users = ScramUsers(lambda: world.services.metadata.image.scram_credentials, b"secret")
-        security = ListenerSecurity(config, config.inter_broker_listener, users, random.Random(1))
+        security = ListenerSecurity(config, config.inter_broker_listener, users, random.Random(1), lambda: 0)
 
         def introduce(session: Session, transport: asyncio.Transport) -> None:
             security.introduce(session, transport)
@@ -187,7 +187,8 @@ async def test_brokers_authenticate_and_renew_their_sessions(world: BrokerWorld)
         peer = opened.peer()
         for _ in range(2):
             await peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
-        peer._renew_at_s = 0.0  # its time has come
+        assert peer._connection is not None
+        peer._connection._renew_at_s = 0.0  # its time has come
         await asyncio.sleep(1.1)  # no client may authenticate more often than once a second
         await asyncio.gather(
             *(peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S) for _ in range(3))

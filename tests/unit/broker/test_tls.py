@@ -61,7 +61,7 @@ def files(tmp_path: Path) -> Files:
 @asynccontextmanager
 async def serving(config: ServerConfig) -> AsyncIterator[tuple[SocketServer, list[Session]]]:
     """A listener that echoes, and the sessions of its connections."""
-    security = ListenerSecurity(config, config.inter_broker_listener, ScramUsers(dict, b""), None)  # type: ignore[arg-type]
+    security = ListenerSecurity(config, config.inter_broker_listener, ScramUsers(dict, b""), None, lambda: 0)  # type: ignore[arg-type]
     sessions: list[Session] = []
 
     def introduce(session: Session, transport: asyncio.Transport) -> None:

@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from kraft.chaos.cluster import DATA, METADATA_LAG_MAX, SimulatedCluster
+from kraft.chaos.cluster import METADATA_LAG_MAX, SimulatedCluster
 from kraft.chaos.logs import NodeLogs, judge_processes
+from kraft.chaos.node_folders import DATA
 from kraft.chaos.scenario import NodeSpec
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.simulation import Simulation

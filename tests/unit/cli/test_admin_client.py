@@ -11,12 +11,16 @@ from kraft.cli.app import run
 from kraft.cli.consume import positions
 from kraft.cli.shared import admin_client
 from kraft.cli.shared.admin_client import AdminClient, raise_for
+from kraft.cli.shared.command_config import CommandConfig, Servers
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.metadata import MetadataRequest
+from kraft.security.mechanisms import Credentials
+from kraft.spark.security import Security
 from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, UserError
 from tests.support.fake_broker import FakeCluster
+from tests.support.sasl_server import SaslUsers
 
 
 @pytest.fixture
@@ -177,3 +181,27 @@ def test_a_question_that_timed_out_has_failed_undecided() -> None:
         raise_for(ErrorCode.REQUEST_TIMED_OUT, "why", "the quorum was not described")
     assert caught.value.exit_code == EXIT_UNDECIDED
     assert str(caught.value) == "the quorum was not described: why (REQUEST_TIMED_OUT)"
+
+
+async def test_a_command_renews_its_session_on_the_same_connection() -> None:
+    """Requests that find it nearly over wait for one of them to authenticate."""
+    users = SaslUsers({"alice": "secret"}, lifetime_ms=60_000)
+    with FakeCluster(sasl=users) as cluster:
+        security = Security(credentials=Credentials("SCRAM-SHA-256", "alice", "secret"))
+        client = await AdminClient.connect(
+            Servers.of(cluster.bootstrap, CommandConfig(None, security, options={}))
+        )
+        try:
+            first = users.authenticated[0]
+            await client.metadata([])
+            assert users.authenticated == [first]
+            client._connection._renew_at_s = 0.0  # its time has come
+            await asyncio.gather(*(client.metadata([]) for _ in range(3)))
+            assert users.authenticated == [first, first]
+            users.passwords["alice"] = "another"
+            client._connection._renew_at_s = 0.0
+            with pytest.raises(ConnectionLostError, match="SASL_AUTHENTICATION_FAILED"):
+                await client.metadata([])
+            assert client._connection.closed
+        finally:
+            client.close()

@@ -11,7 +11,7 @@ import pytest
 
 import kraft.chaos.quorum.run
 from kraft.chaos.outcome import Outcome, Violation
-from kraft.chaos.quorum.counters import COUNTERS
+from kraft.chaos.quorum.run import COUNTERS
 from kraft.chaos.quorum.settings import QuorumScenario
 from kraft.cli.app import run
 

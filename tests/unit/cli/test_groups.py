@@ -11,10 +11,11 @@ import pytest
 from kraft.cli.app import run
 from kraft.cli.groups.commands import STATES
 from kraft.cli.groups.describe import offset_rows, oldest_unread, partitions_text
-from kraft.cli.groups.group_client import Committed, Member, assigned_partitions
+from kraft.cli.groups.group_client import Committed, Member
 from kraft.cli.groups.log_positions import Ends, batch_time
 from kraft.cli.shared import coordinators
 from kraft.cli.shared.options import parse_names
+from kraft.coordinator.groups.consumer_protocol import assigned_partitions
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.classic_groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse

@@ -8,13 +8,11 @@ import pytest
 
 from kraft.cli.health.problems import (
     ClusterSeen,
-    DirectorySeen,
-    PartitionSeen,
-    Problem,
     problem_lines,
     problems,
 )
 from kraft.cli.quorum.view import QuorumNode, QuorumView
+from kraft.cluster_problems import DirectorySeen, PartitionSeen, Problem
 
 TOLD_MS = 1_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kraft.cli.metadata.documents import image_documents, record_document, record_line, value_text
+from kraft.metadata_view.documents import image_documents, record_document, record_line, value_text
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY
 from quorum.metadata.records import (

@@ -15,7 +15,7 @@ from kraft.cli.metadata.shell import (
     ShellUsageError,
     interact,
 )
-from kraft.cli.metadata.tree import TreeFolder, metadata_tree, walk
+from kraft.metadata_view.tree import TreeFolder, metadata_tree, walk
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY
 from quorum.metadata.records import Config, FeatureLevel, Partition, ProducerIds, Topic, VoterIdentity
@@ -74,7 +74,7 @@ def test_the_tree_has_every_part_of_the_image() -> None:
     ):
         assert path in paths
     assert [path for path, _ in walk(metadata_tree(EMPTY, "nothing"), "/") if path.count("/") == 1] == [
-        "/", "/brokers", "/topics", "/configs", "/features", "/voters", "/scram",
+        "/", "/brokers", "/topics", "/configs", "/features", "/voters", "/scram", "/acls", "/clientQuotas",
         "/producerIds", "/local",
     ]  # fmt: skip
 

@@ -38,6 +38,16 @@ def test_every_command_takes_json(path: tuple[str, ...]) -> None:
     assert "--json" in {name for parameter in COMMANDS[path].params for name in parameter.opts}
 
 
+def test_every_command_that_asks_brokers_can_be_told_how() -> None:
+    options = {
+        path: {name for one in command.params for name in one.opts} for path, command in COMMANDS.items()
+    }
+    asking = {path: names for path, names in options.items() if "--bootstrap-server" in names}
+    assert len(asking) > 40
+    own = {("profile", "create")}
+    assert {path for path, names in asking.items() if not {"--command-config", "--profile"} <= names} == own
+
+
 def test_the_version_is_an_object_with_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["version"]) == 0
     text = capsys.readouterr().out.rstrip("\n")

@@ -6,8 +6,9 @@ import pytest
 from rich.text import Text
 
 from kraft.cli.shared import output
-from kraft.cli.shared.documents import age_text, bytes_text, lag_text, time_text
+from kraft.cli.shared.documents import age_text, lag_text, time_text
 from kraft.cli.shared.tables import Rows, piped_lines, terminal_lines
+from kraft.cluster_problems import bytes_text
 
 
 def table() -> Rows:

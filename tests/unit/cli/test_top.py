@@ -6,10 +6,11 @@ import io
 
 from rich.console import Console
 
-from kraft.cli.health.problems import ClusterSeen, DirectorySeen, PartitionSeen
+from kraft.cli.health.problems import ClusterSeen
 from kraft.cli.quorum.view import QuorumNode, QuorumView
 from kraft.cli.top.command import drawn
 from kraft.cli.top.overview import BrokerRow, Sample, TopicRow, overview
+from kraft.cluster_problems import DirectorySeen, PartitionSeen
 from partitions.topic_partition import TopicPartition
 
 QUORUM = QuorumView("c", 2, 4, 10, [QuorumNode(2, bytes(16), 10, 1, 1)], [])

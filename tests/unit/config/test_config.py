@@ -101,6 +101,35 @@ def test_kafkas_own_sample_file_loads() -> None:
     assert warning.endswith(" are Kafka's, and have no effect here")
 
 
+@pytest.mark.parametrize(
+    ("listeners", "protocols", "names"),
+    [
+        ("PLAINTEXT://:9092", None, ["PLAINTEXT"]),
+        ("PLAINTEXT://0.0.0.0:9092", None, ["PLAINTEXT"]),
+        ("PLAINTEXT://node-1:9092", None, ["PLAINTEXT"]),
+        ("PLAINTEXT://[::]:9092", None, ["PLAINTEXT"]),
+        ("PLAINTEXT://127.0.0.1:9092", None, []),
+        ("PLAINTEXT://localhost:9092", None, []),
+        ("PLAINTEXT://[::1]:9092", None, []),
+        ("CLIENTS://:9092", "CLIENTS:SASL_PLAINTEXT", []),
+        ("INSIDE://:9092,CLIENTS://:9094", "CLIENTS:SASL_PLAINTEXT,INSIDE:PLAINTEXT", ["INSIDE"]),
+    ],
+)  # fmt: skip
+def test_listeners_that_let_everybody_in_are_known(
+    listeners: str, protocols: str | None, names: list[str]
+) -> None:
+    config = load(
+        SECURED,
+        listeners=f"{listeners},CONTROLLER://:9093",
+        listener_security_protocol_map=f"{protocols or 'PLAINTEXT:PLAINTEXT'},CONTROLLER:PLAINTEXT",
+    )
+    assert [endpoint.name for endpoint in config.open_listeners] == names
+
+
+def test_a_controller_alone_has_no_listener_of_clients() -> None:
+    assert load(CONTROLLER).open_listeners == ()
+
+
 def test_a_listeners_own_keys_count_before_those_of_all() -> None:
     config = load(
         SECURED,
@@ -368,6 +397,9 @@ def test_a_key_that_is_set_twice_is_a_warning() -> None:
         (SECURED, {"sasl_mechanism_inter_broker_protocol": "PLAIN"}, "is PLAIN, .* it offers SCRAM-SHA-256"),
         (SECURED, {SCRAM_JAAS: None}, "sasl.jaas.config has no username and password, and brokers speak"),
         (SECURED, {SCRAM_JAAS: "hidden secret"}, r"sasl.jaas.config=\(hidden\): it is no login module"),
+        (SECURED, {"super_users": "User:admin"}, "super.users names who may do everything, and without authorizer"),
+        (SECURED, {"super_users": "admin"}, "'admin' is no principal; write User:NAME"),
+        (SECURED, {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"}, "is not supported; use org"),
         (SECURED, {"inter_broker_listener_name": "CLIENTS", "security_inter_broker_protocol": "SASL_SSL"},
          "leave one of them out"),
         (SECURED, {"listener_security_protocol_map": "CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_SSL"},

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pwd
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kraft.broker.tls import server_context
 from kraft.cli.app import run
-from kraft.config import load_config
+from kraft.config import HTTP_LISTENER, load_config
+from kraft.http.server import HttpServer
 from kraft.local_cluster.cluster import LocalCluster, state_of
 from kraft.local_cluster.spec import STATE_FILE, node_config, replication_settings
 from kraft.runtime.free_ports import free_port_range, is_free
 from kraft.user_error import EXIT_FAILED, EXIT_USAGE, UserError
 from partitions.log.node_logs.data_directory import CLEAN_SHUTDOWN_FILE
+from tests.support.certificates import Authority
+from tests.unit.http.test_http_server import Node
 
 
 @pytest.fixture
@@ -38,6 +45,47 @@ def test_every_node_has_a_configuration_that_loads(cluster: LocalCluster) -> Non
         assert sorted(config.voters) == [1, 2, 3]
     ports = [p for n in spec.nodes for p in (n.client_port, n.controller_port, n.http_port)]
     assert len(set(ports)) == 9
+
+
+def test_the_console_is_right_behind_the_client_ports_where_they_are_free(tmp_path: Path) -> None:
+    first = free_port_range(6)
+    spec = LocalCluster(tmp_path / "one").create(3, first, {})
+    assert [node.http_port for node in spec.nodes] == [first + 3, first + 4, first + 5]
+    assert spec.console(2) == f"http://127.0.0.1:{first + 4}"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first + 4))
+        taken.listen()
+        spec = LocalCluster(tmp_path / "two").create(3, first, {})
+    assert first + 4 not in [node.http_port for node in spec.nodes]
+    spec = LocalCluster(tmp_path / "three").create(2, first, {}, first + 4)
+    assert spec.console(2) == f"http://127.0.0.1:{first + 5}"
+
+
+async def test_a_node_whose_pages_are_https_is_asked_so(tmp_path: Path) -> None:
+    store = Authority().write_identity(tmp_path / "node.pem", "CN=node")
+    first = free_port_range(2)
+    cluster = LocalCluster(tmp_path / "cluster")
+    keys = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
+    cluster.create(1, first, {"http.ssl.enable": "true", **keys}, first + 1)
+    node: Any = Node()
+    pages = HttpServer(node, node)
+    config = load_config(node_config(cluster.directory, 1).read_text())
+    await pages.start(config.get("http.listener"), server_context(config, HTTP_LISTENER))
+    try:
+        assert (await asyncio.to_thread(cluster.readiness, 1))["ready"] is True
+    finally:
+        await pages.close()
+    assert cluster.status()["nodes"][0]["http"] == f"https://127.0.0.1:{first + 1}"
+
+
+@pytest.mark.parametrize(
+    ("http_port", "sentence"),
+    [(0, "--http-port 0 leaves no room"), (65535, "--http-port 65535 leaves no room"), (19093, "overlap")],
+)
+def test_ports_of_the_console_that_cannot_be(cluster: LocalCluster, http_port: int, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        cluster.create(3, 19092, {}, http_port)
+    assert not cluster.exists
 
 
 def test_a_setting_that_cannot_work_leaves_nothing_behind(cluster: LocalCluster) -> None:
@@ -281,6 +329,7 @@ def test_no_cluster_and_no_node_are_sentences(cluster: LocalCluster) -> None:
     [
         (["--nodes", "2"], "--nodes 2 (it has 1)"),
         (["--port", "1"], "--port 1 (it has "),
+        (["--http-port", "1"], "--http-port 1 (it has "),
         (["--set", "num.partitions=2"], "--set num.partitions=2 (not set in it)"),
         (
             ["--set", "log.segment.ms=9", "--set", "log.segment.bytes=9"],

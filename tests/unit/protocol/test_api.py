@@ -12,6 +12,7 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.index import api_key_map
 
+from kraft.broker.handlers.broker_views import view_request
 from kraft.protocol import SUPPORTED, ApiKey, UnsupportedVersion, api_name, decode_request, is_supported
 from kraft.protocol.api import APIS, is_flexible
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -237,6 +238,7 @@ def configs_of(*kinds: ConfigResourceType) -> SimpleNamespace:
             configs_of(ConfigResourceType.BROKER_LOGGER),
             "refuse DESCRIBE_CONFIGS CLUSTER",
         ),
+        (ApiKey.DESCRIBE_CONFIGS, view_request("summary", {}), "refuse CLUSTER_ACTION CLUSTER"),
         (
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             configs_of(ConfigResourceType.BROKER_LOGGER),

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from kraft.chaos.cluster import JOURNAL
 from kraft.chaos.experiments.document import Step
 from kraft.chaos.experiments.evidence import FaultEvidence, PartitionName
 from kraft.chaos.faults import FaultContext
@@ -22,6 +21,7 @@ from kraft.chaos.faults.context import Struck
 from kraft.chaos.faults.disk import HALT_WITHIN_S, must_have_halted
 from kraft.chaos.faults.network import GIVE_UP_S, Links, between
 from kraft.chaos.faults.process import lose_power
+from kraft.chaos.node_folders import JOURNAL
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.network import Impairment, Latency
 from kraft.chaos.world.paths import is_below

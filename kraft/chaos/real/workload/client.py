@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.workload.recorder import Recorder
 
 SETTINGS: Final[dict[str, Any]] = {
@@ -25,9 +26,9 @@ END_S: Final = 60.0
 class Client(threading.Thread):
     """`run` goes on until `stopping` is set; what ends it before is a problem of the run."""
 
-    def __init__(self, name: str, bootstrap: str, recorder: Recorder) -> None:
+    def __init__(self, name: str, brokers: Brokers, recorder: Recorder) -> None:
         super().__init__(name=name, daemon=True)
-        self.bootstrap = bootstrap
+        self.brokers = brokers
         self.recorder = recorder
         self.stopping = threading.Event()
 

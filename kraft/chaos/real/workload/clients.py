@@ -11,6 +11,7 @@ from typing import Final
 from kraft.chaos.experiments.document import Experiment, Workload
 from kraft.chaos.experiments.evidence import CommandEnd
 from kraft.chaos.history import OperationKind, OperationStatus
+from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.workload.client import END_S, Client
 from kraft.chaos.real.workload.commands import Command
 from kraft.chaos.real.workload.consumers import (
@@ -43,14 +44,14 @@ class Clients:
     def __init__(
         self,
         experiment: Experiment,
-        bootstrap: str,
+        brokers: Brokers,
         recorder: Recorder,
         seed: int,
         folder: Path,
         helpers: Path,
     ) -> None:
         self._experiment = experiment
-        self._bootstrap = bootstrap
+        self._brokers = brokers
         self._recorder = recorder
         self._seed = seed
         self._transactional = transactional_topics(experiment)
@@ -64,28 +65,28 @@ class Clients:
         ]
 
     def _made(self, number: int, spec: Workload) -> Iterator[Client]:
-        bootstrap, recorder = self._bootstrap, self._recorder
+        brokers, recorder = self._brokers, self._recorder
         for copy in range(1 if spec.kind == "connection-storm" else spec.clients):
             name = f"{spec.kind}-{number + 1}" + (f"-{copy + 1}" if spec.clients > 1 else "")
             if spec.kind in ("producer", "idempotent-producer"):
                 is_idempotent = spec.kind == "idempotent-producer"
-                yield RecordProducer(name, bootstrap, recorder, spec, idempotent=is_idempotent)
+                yield RecordProducer(name, brokers, recorder, spec, idempotent=is_idempotent)
             elif spec.kind == "transactional-producer":
                 ending = f"-{copy}" if copy else ""
                 rng = random.Random(f"{self._seed}/{name}")
                 yield TransactionalProducer(
-                    name, bootstrap, recorder, spec, transactional_id=spec.transactional_id + ending, rng=rng
+                    name, brokers, recorder, spec, transactional_id=spec.transactional_id + ending, rng=rng
                 )
             elif spec.kind == "consumer":
-                yield AssignedConsumer(name, bootstrap, recorder, spec.topic, UNCOMMITTED)
+                yield AssignedConsumer(name, brokers, recorder, spec.topic, UNCOMMITTED)
                 if spec.topic in self._transactional:
-                    yield AssignedConsumer(f"{name}-committed", bootstrap, recorder, spec.topic, COMMITTED)
+                    yield AssignedConsumer(f"{name}-committed", brokers, recorder, spec.topic, COMMITTED)
             elif spec.kind == "group":
-                yield GroupMember(name, bootstrap, recorder, spec.topic, spec.group)
+                yield GroupMember(name, brokers, recorder, spec.topic, spec.group)
             elif spec.kind == "connection-storm":
-                yield ConnectionStorm(name, bootstrap, recorder, spec)
+                yield ConnectionStorm(name, brokers, recorder, spec)
             elif spec.kind == "slow-consumer":
-                yield SlowConsumer(name, bootstrap, recorder, spec, crowd_topic(spec.topic))
+                yield SlowConsumer(name, brokers, recorder, spec, crowd_topic(spec.topic))
 
     def prepare(self) -> None:
         """What must be there before the workload begins: backlogs. Raises UserError."""
@@ -106,7 +107,7 @@ class Clients:
         for client in self._threads:
             client.start()
         for command in self._commands:
-            command.start(self._bootstrap, self._recorder.partitions, seconds)
+            command.start(self._brokers, self._recorder.partitions, seconds)
 
     def have_begun(self) -> bool:
         """Whether every partition that is written has acknowledged something to whoever waits for that."""
@@ -150,7 +151,7 @@ class Clients:
             {(one.group, one.topic) for one in self._experiment.workload if one.group}
         ):
             names = [(topic, number) for number in range(self._recorder.partitions[topic])]
-            for name in ask_finally(self._bootstrap, self._recorder, group, names, COMMITTED_S):
+            for name in ask_finally(self._brokers, self._recorder, group, names, COMMITTED_S):
                 self._recorder.problem(
                     f"nobody tells what group {group} has committed in {name[0]}-{name[1]}"
                 )

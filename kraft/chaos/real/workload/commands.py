@@ -1,7 +1,8 @@
 """Programs of the user's own as clients: any command, run by the shell in a folder of its own until it ends or the
 workload does (SIGTERM, then SIGKILL). Exit code 0, or an end by that SIGTERM (which a JVM tells as 143), is success.
 
-Its environment has KRAFT_CHAOS_BOOTSTRAP (brokers, through the relays), KRAFT_CHAOS_TOPIC, KRAFT_CHAOS_PARTITIONS,
+Its environment has KRAFT_CHAOS_BOOTSTRAP (brokers, through the relays), KRAFT_CHAOS_CONFIG (of a secured cluster: a
+file for librdkafka and --command-config), KRAFT_CHAOS_TOPIC, KRAFT_CHAOS_PARTITIONS,
 KRAFT_CHAOS_SECONDS (how long the workload goes on), and KRAFT_CHAOS_HISTORY: the file to which it may write what it
 did, as JSON lines, one an operation that has ended:
 
@@ -29,6 +30,7 @@ from typing import Any, Final
 from kraft.chaos.experiments.document import Workload
 from kraft.chaos.experiments.evidence import CommandEnd
 from kraft.chaos.history import History, OperationKind, OperationStatus
+from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.cluster import end_group
 from kraft.chaos.real.faults.hosts import start_helper
 from kraft.chaos.real.folders import HISTORY_VARIABLE
@@ -58,13 +60,14 @@ class Command:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_told_to_end = False
 
-    def start(self, bootstrap: str, topics: Mapping[str, int], seconds: float) -> None:
+    def start(self, brokers: Brokers, topics: Mapping[str, int], seconds: float) -> None:
         """Starts it. `topics`: how many partitions each has."""
         self._folder.mkdir(parents=True)
         topic = self._spec.topic or next(iter(topics))
         environment = {
             **os.environ,
-            "KRAFT_CHAOS_BOOTSTRAP": bootstrap,
+            "KRAFT_CHAOS_BOOTSTRAP": brokers.servers,
+            **({} if brokers.config is None else {"KRAFT_CHAOS_CONFIG": str(brokers.config)}),
             "KRAFT_CHAOS_TOPIC": topic,
             "KRAFT_CHAOS_PARTITIONS": str(topics[topic]),
             "KRAFT_CHAOS_SECONDS": f"{seconds:g}",

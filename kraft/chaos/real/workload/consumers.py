@@ -17,6 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from kraft.chaos.experiments.evidence import FinalRead
 from kraft.chaos.group_history import GroupAction, GroupOperation, GroupProtocol, Sender
 from kraft.chaos.history import OperationStatus
+from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.workload.client import SETTINGS, Client, error_of
 from kraft.chaos.real.workload.recorder import Recorder, recorded_value
 
@@ -62,8 +63,8 @@ def _by_partition(messages: Iterable[Any]) -> dict[Name, list[tuple[int, bytes]]
 class AssignedConsumer(Client):
     """Reads all partitions of a topic from the start on."""
 
-    def __init__(self, name: str, bootstrap: str, recorder: Recorder, topic: str, isolation: str) -> None:
-        super().__init__(name, bootstrap, recorder)
+    def __init__(self, name: str, brokers: Brokers, recorder: Recorder, topic: str, isolation: str) -> None:
+        super().__init__(name, brokers, recorder)
         self._topic = topic
         self._isolation = isolation
         self._positions: dict[Name, int] = {}
@@ -74,7 +75,7 @@ class AssignedConsumer(Client):
             {
                 **SETTINGS,
                 **CONSUMER,
-                "bootstrap.servers": self.bootstrap,
+                **self.brokers.settings,
                 "client.id": self.name,
                 "group.id": f"unused-{self.name}",
                 "isolation.level": self._isolation,
@@ -142,8 +143,8 @@ class GroupMember(Client):
     its own in the history; what the group tells it is in the history of groups. Each commit has a text of its own, by
     which whoever is told of it knows it."""
 
-    def __init__(self, name: str, bootstrap: str, recorder: Recorder, topic: str, group: str) -> None:
-        super().__init__(name, bootstrap, recorder)
+    def __init__(self, name: str, brokers: Brokers, recorder: Recorder, topic: str, group: str) -> None:
+        super().__init__(name, brokers, recorder)
         self._topic = topic
         self._group = group
         self._positions: dict[Name, int] = {}
@@ -157,7 +158,7 @@ class GroupMember(Client):
             {
                 **SETTINGS,
                 **CONSUMER,
-                "bootstrap.servers": self.bootstrap,
+                **self.brokers.settings,
                 "client.id": self.name,
                 "group.id": self._group,
                 "auto.offset.reset": "earliest",
@@ -262,7 +263,7 @@ class GroupMember(Client):
 
 
 def read_finally(
-    bootstrap: str,
+    brokers: Brokers,
     recorder: Recorder,
     transactional: Iterable[str],
     leader_end: LeaderEnd,
@@ -273,7 +274,7 @@ def read_finally(
     committed = set(transactional)
     return tuple(
         _read_once_or_twice(
-            bootstrap, recorder, (topic, number), leader_end, timeout_s, is_transactional=topic in committed
+            brokers, recorder, (topic, number), leader_end, timeout_s, is_transactional=topic in committed
         )
         for topic, count in recorder.partitions.items()
         for number in range(count)
@@ -281,7 +282,7 @@ def read_finally(
 
 
 def _read_once_or_twice(
-    bootstrap: str,
+    brokers: Brokers,
     recorder: Recorder,
     name: Name,
     leader_end: LeaderEnd,
@@ -290,10 +291,10 @@ def _read_once_or_twice(
     is_transactional: bool,
 ) -> FinalRead:
     """Everything, and then what is committed, if there are transactions: both must come to the end."""
-    everything = _Final(bootstrap, recorder, name, leader_end, UNCOMMITTED).read(timeout_s)
+    everything = _Final(brokers, recorder, name, leader_end, UNCOMMITTED).read(timeout_s)
     if not is_transactional:
         return everything
-    committed = _Final(bootstrap, recorder, name, leader_end, COMMITTED).read(timeout_s)
+    committed = _Final(brokers, recorder, name, leader_end, COMMITTED).read(timeout_s)
     if everything.problem or not committed.problem:
         return everything
     return replace(everything, problem=f"of what is committed, {committed.problem}")
@@ -303,7 +304,7 @@ class _Final:
     """Reads one partition once."""
 
     def __init__(
-        self, bootstrap: str, recorder: Recorder, name: Name, leader_end: LeaderEnd, isolation: str
+        self, brokers: Brokers, recorder: Recorder, name: Name, leader_end: LeaderEnd, isolation: str
     ) -> None:
         self._recorder = recorder
         self._name = name
@@ -313,7 +314,7 @@ class _Final:
             {
                 **SETTINGS,
                 **CONSUMER,
-                "bootstrap.servers": bootstrap,
+                **brokers.settings,
                 "client.id": "final",
                 "group.id": "unused-final",
                 "isolation.level": isolation,
@@ -420,10 +421,10 @@ def ask_committed(
 
 
 def ask_finally(
-    bootstrap: str, recorder: Recorder, group: str, names: Sequence[Name], timeout_s: float
+    brokers: Brokers, recorder: Recorder, group: str, names: Sequence[Name], timeout_s: float
 ) -> list[Name]:
     """A fresh client asks what a group has committed; returns the partitions without an answer."""
-    consumer = Consumer({**SETTINGS, "bootstrap.servers": bootstrap, "group.id": group})
+    consumer = Consumer({**SETTINGS, **brokers.settings, "group.id": group})
     try:
         sender = Sender(group, GroupProtocol.CLASSIC, FINAL_MEMBER, NO_GENERATION)
         return ask_committed(consumer, recorder, sender, names, timeout_s)

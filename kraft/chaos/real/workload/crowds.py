@@ -12,6 +12,7 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from kraft.chaos.experiments.document import Workload
+from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.workload.client import SETTINGS, Client
 from kraft.chaos.real.workload.consumers import CONSUMER, POLL_S
 from kraft.chaos.real.workload.recorder import Recorder
@@ -37,8 +38,8 @@ class ConnectionStorm(Client):
     """Opens `rate` connections a second, in turn to all brokers, asks on each what clients ask first, and closes the
     oldest when it has `clients`."""
 
-    def __init__(self, name: str, bootstrap: str, recorder: Recorder, spec: Workload) -> None:
-        super().__init__(name, bootstrap, recorder)
+    def __init__(self, name: str, brokers: Brokers, recorder: Recorder, spec: Workload) -> None:
+        super().__init__(name, brokers, recorder)
         self._spec = spec
         self._answered = 0
         self._unanswered = 0
@@ -48,8 +49,7 @@ class ConnectionStorm(Client):
         return {"connections": self._answered, "connections_unanswered": self._unanswered}
 
     def work(self) -> None:
-        parts = [address.rpartition(":") for address in self.bootstrap.split(",")]
-        listeners = [(host, int(port)) for host, _, port in parts]
+        listeners, tls = self.brokers.addresses, self.brokers.tls
         kept: list[socket.socket] = []
         number, due_s = 0, time.monotonic()
         try:
@@ -57,7 +57,10 @@ class ConnectionStorm(Client):
                 due_s = max(due_s + 1.0 / self._spec.rate, time.monotonic() - 1.0)
                 number += 1
                 try:
-                    connection = socket.create_connection(listeners[number % len(listeners)], CONNECT_S)
+                    host, port = listeners[number % len(listeners)]
+                    connection = socket.create_connection((host, port), CONNECT_S)
+                    if tls is not None:
+                        connection = tls.wrap_socket(connection, server_hostname=host)
                     kept.append(connection)
                     connection.sendall(QUESTION)
                 except OSError:
@@ -84,8 +87,8 @@ class SlowConsumer(Client):
     """Writes a backlog before the workload begins (`prepare`), and reads it at `bandwidth`, from the start again when
     it has come to the end."""
 
-    def __init__(self, name: str, bootstrap: str, recorder: Recorder, spec: Workload, topic: str) -> None:
-        super().__init__(name, bootstrap, recorder)
+    def __init__(self, name: str, brokers: Brokers, recorder: Recorder, spec: Workload, topic: str) -> None:
+        super().__init__(name, brokers, recorder)
         self._spec = spec
         self._topic = topic
         self._written_bytes = 0
@@ -96,7 +99,7 @@ class SlowConsumer(Client):
 
     def prepare(self) -> None:
         """Raises UserError if the backlog cannot be written."""
-        producer = Producer({**SETTINGS, "bootstrap.servers": self.bootstrap, "enable.idempotence": True})
+        producer = Producer({**SETTINGS, **self.brokers.settings, "enable.idempotence": True})
         value = b"x" * BACKLOG_VALUE_BYTES
         failures: list[str] = []
         records = max(1, self._spec.backlog_bytes // BACKLOG_VALUE_BYTES)
@@ -124,7 +127,7 @@ class SlowConsumer(Client):
             {
                 **SETTINGS,
                 **CONSUMER,
-                "bootstrap.servers": self.bootstrap,
+                **self.brokers.settings,
                 "group.id": f"unused-{self.name}",
                 "auto.offset.reset": "earliest",
                 "queued.max.messages.kbytes": 1024,

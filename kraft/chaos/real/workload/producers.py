@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kraft.chaos.experiments.document import Workload
 from kraft.chaos.history import Operation, OperationStatus
+from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.workload.client import END_S, SETTINGS, Client, error_of
 from kraft.chaos.real.workload.recorder import Recorder, made_value
 from kraft.chaos.transaction_history import Transaction, TransactionEnd, Write
@@ -74,9 +75,9 @@ class RecordProducer(Client):
     """Sends to the partitions of a topic in turn, `rate` records a second."""
 
     def __init__(
-        self, name: str, bootstrap: str, recorder: Recorder, spec: Workload, *, idempotent: bool
+        self, name: str, brokers: Brokers, recorder: Recorder, spec: Workload, *, idempotent: bool
     ) -> None:
-        super().__init__(name, bootstrap, recorder)
+        super().__init__(name, brokers, recorder)
         self._spec = spec
         self._idempotent = idempotent
         self._outcomes = Outcomes(recorder)
@@ -95,7 +96,7 @@ class RecordProducer(Client):
             {
                 **SETTINGS,
                 **PRODUCER,
-                "bootstrap.servers": self.bootstrap,
+                **self.brokers.settings,
                 "client.id": self.name,
                 "acks": self._spec.acks,
                 "enable.idempotence": self._idempotent,
@@ -144,14 +145,14 @@ class TransactionalProducer(Client):
     def __init__(
         self,
         name: str,
-        bootstrap: str,
+        brokers: Brokers,
         recorder: Recorder,
         spec: Workload,
         *,
         transactional_id: str,
         rng: random.Random,
     ) -> None:
-        super().__init__(name, bootstrap, recorder)
+        super().__init__(name, brokers, recorder)
         self._spec = spec
         self._transactional_id = transactional_id
         self._rng = rng
@@ -166,7 +167,7 @@ class TransactionalProducer(Client):
                 {
                     **SETTINGS,
                     **PRODUCER,
-                    "bootstrap.servers": self.bootstrap,
+                    **self.brokers.settings,
                     "client.id": self.name,
                     "transactional.id": self._transactional_id,
                     "transaction.timeout.ms": int(TRANSACTION_S * 1000),

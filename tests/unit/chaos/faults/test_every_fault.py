@@ -18,7 +18,7 @@ def test_names_and_lines_for_people():
         assert kind.name == name == name.lower().replace("_", "-")
         assert kind.doc
         assert "\n" not in kind.doc
-    assert set(DEFAULT_FAULTS) == set(FAULTS) - {"power-loss-all"}
+    assert set(DEFAULT_FAULTS) == set(FAULTS) - {"bit-rot-voter-at-start", "kill-at-start", "power-loss-all"}
 
 
 def test_it_happens_and_ends_by_itself(world, name):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kraft.chaos.faults import FaultContext
+from kraft.chaos.faults.context import Pace
 from kraft.chaos.faults.damage import SPACING_S, DamageGuard
 from kraft.chaos.scenario import TopicSpec
 from kraft.chaos.world.simulation import Simulation
@@ -77,6 +78,28 @@ def test_a_kill_in_mid_operation_leaves_a_part_of_a_write(world):
         sizes.add(len(world.cluster.hosts[victim].storage.files()[LOG]) % 1000)
     assert 0 in sizes
     assert len(sizes) > 5
+
+
+def test_a_node_is_killed_and_its_next_process_in_mid_operation(world):
+    before = world.lives()
+    world.strike_until_it_happens("kill-at-start")
+    assert world.count("kill-at-start") == 1
+    world.simulation.run_for(20)
+    assert world.count("kill-at-start") == 2
+    assert sorted(lives - before[node_id] for node_id, lives in world.lives().items()) == [0, 0, 2]
+
+
+def test_faults_keep_the_pace_of_their_run(world):
+    cluster, whole = world.cluster, world.context
+    slow = FaultContext(cluster, world.verdicts, (), lambda *_: None, pace=Pace(down=0.5, lasts=0.25))
+    for seed in range(20):
+        drawn = [context.draw_down_s(random.Random(seed)) for context in (whole, slow)]
+        assert drawn[1] == pytest.approx(drawn[0] * 0.5)
+        drawn = [
+            context.draw_duration_s(random.Random(seed), 1.0, 2.0, long_max_s=9.0)
+            for context in (whole, slow)
+        ]
+        assert drawn[1] == pytest.approx(drawn[0] * 0.25)
 
 
 def test_what_waits_for_an_operation_is_not_counted_when_it_never_comes(world):

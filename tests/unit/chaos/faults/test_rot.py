@@ -76,10 +76,25 @@ def test_a_voter_rots_and_is_restored(world):
     assert len(world.cluster.excused) == 2
 
 
+def test_a_voter_meets_a_rotten_bit_when_it_starts(world):
+    world.strike_until_it_happens("bit-rot-voter-at-start")
+    [victim] = rotten(world)
+    host = world.cluster.hosts[victim]
+    assert [kind for _, _, kind in world.damage] == ["power loss", "voter rot"]
+    assert not host.alive
+    world.simulation.run_for(0.3)
+    assert host.alive
+    assert host.storage.is_rotten(JOURNAL_LOG), "it reads what has rotted"
+    assert world.cluster.excused == [f"{host.address}#2"]
+    world.simulation.run_for(10.0)
+    assert rotten(world) == []
+    assert host.alive
+
+
 def test_a_voter_rots_and_is_wiped_only_while_the_others_are_a_majority(world):
     world.cluster.dedicated = set(world.cluster.hosts)  # no replica spares anybody
     world.cluster.controller_ids = (1,)
-    for name in ("bit-rot-voter", "wipe"):
+    for name in ("bit-rot-voter", "bit-rot-voter-at-start", "wipe"):
         for _ in range(20):
             world.strike(name)
             world.simulation.run_for(2.0)

@@ -155,9 +155,19 @@ def test_nor_had_it_come(judge):
 
 
 def test_the_same_bytes_may_be_proposed_again(judge):
+    judge.proposed(b"a")
     judge.told_refused(b"a")
     judge.proposed(b"a")
     judge.applied(1, 2, 1, b"a", 1)
+
+
+def test_of_two_equal_proposals_one_may_be_refused_and_the_other_come(judge):
+    judge.proposed(b"a")
+    judge.applied(1, 2, 1, b"a", 1)
+    judge.proposed(b"a")
+    judge.told_refused(b"a")
+    with broken("refused-stays-away"):
+        judge.applied(1, 3, 1, b"a", 1)
 
 
 def test_a_leader_sends_nothing_that_is_acknowledged(judge):

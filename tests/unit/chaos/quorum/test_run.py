@@ -7,7 +7,7 @@ import structlog
 
 from kraft.chaos.quorum.quorum import Quorum
 from kraft.chaos.quorum.run import run
-from kraft.chaos.quorum.settings import drawn, scenario_of
+from kraft.chaos.quorum.settings import scenario_of
 
 
 def test_what_voters_log_stays_out_of_the_output(
@@ -19,12 +19,3 @@ def test_what_voters_log_stays_out_of_the_output(
     monkeypatch.setattr(Quorum, "play", play_and_log)
     assert run(scenario_of(1)).violations == []
     assert capfd.readouterr() == ("", "")
-
-
-def test_two_pauses_last_as_long_as_the_longer_one() -> None:
-    """Seed 198: what waited for the end of the first came after what the shorter second let through."""
-    quorum = Quorum(1, drawn(1))
-    voter = quorum.voters[1]
-    voter.pause(1.5)
-    voter.pause(0.1)
-    assert voter.paused_until_s == quorum.now_s + 1.5

@@ -11,13 +11,13 @@ from kraft.chaos.quorum import folders
 from kraft.chaos.quorum.judge import ORACLES, Violation
 from kraft.chaos.quorum.machine import BareBytes, WatchedMachine
 from kraft.chaos.quorum.quorum import Quorum
-from kraft.chaos.quorum.settings import NONE, Settings
+from kraft.chaos.quorum.settings import Settings
 from kraft.chaos.quorum.strangers import insult
 from kraft.chaos.quorum.voter import Voter
 from partitions.log.node_logs.meta_properties import MetaProperties
 from quorum.raft import messages, storage
 
-QUIET = Settings(faults=NONE)
+QUIET = Settings()
 
 
 def leader(seed: int = 1) -> Voter:
@@ -38,7 +38,8 @@ def test_a_voter_stays_as_it_was() -> None:
 
 def test_a_voter_without_links_hears_nobody() -> None:
     voter = leader()
-    voter.world.links.isolate(voter.node_id)  # type: ignore[attr-defined]  # the world is a quorum
+    for peer in voter.world.sessions.peers_of(voter.node_id):
+        voter.world.sessions.disconnect(voter.node_id, peer)
     voter.world.run_until(voter.world.scheduler.now + 0.1)  # type: ignore[attr-defined]
     assert voter.driver is not None
     assert not insult(voter.driver, Random(1))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kraft.chaos.experiments.document import Workload, load
+from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.workload.commands import OUTPUT_FILE, Command
 from kraft.chaos.real.workload.recorder import Recorder
 from tests.support.node_processes import until
@@ -39,7 +40,7 @@ def test_an_end_by_the_signal_is_a_success_only_for_one_that_was_told_to_end(
 ) -> None:
     recorder = Recorder({"orders": b"o" * 16}, {"orders": 1})
     program = Command(spec(command), 0, tmp_path, tmp_path)
-    program.start("unused", recorder.partitions, 1.0)
+    program.start(Brokers("127.0.0.1:1"), recorder.partitions, 1.0)
     output = tmp_path / "command-0" / OUTPUT_FILE
     until(lambda: output.read_text() == "up\n", "the program runs")
     if is_told:

@@ -10,12 +10,14 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kraft.chaos.experiments.document import load
 from kraft.chaos.history import OperationStatus
+from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.workload import consumers
 from kraft.chaos.real.workload.clients import Clients
 from kraft.chaos.real.workload.recorder import Recorder
 from tests.unit.chaos.experiments.planted import TEXT
 
 END = 3
+UNUSED = Brokers("127.0.0.1:1")
 
 
 class EndOfPartition:
@@ -72,7 +74,7 @@ def test_what_is_committed_is_read_to_its_end_too(
 ) -> None:
     monkeypatch.setattr(consumers, "Consumer", Log)
     monkeypatch.setattr(Log, "hangs", hangs)
-    (read,) = consumers.read_finally("unused", recorder, transactional, lambda *_: END, timeout_s=0.2)
+    (read,) = consumers.read_finally(UNUSED, recorder, transactional, lambda *_: END, timeout_s=0.2)
     assert (read.log_end, read.read_to, read.problem) == (END, END, problem)
 
 
@@ -85,7 +87,7 @@ def test_the_read_goes_to_where_the_leader_s_log_ends(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, leader_end: int | None, problem: str
 ) -> None:
     monkeypatch.setattr(consumers, "Consumer", Log)
-    (read,) = consumers.read_finally("unused", recorder, (), lambda *_: leader_end, timeout_s=0.2)
+    (read,) = consumers.read_finally(UNUSED, recorder, (), lambda *_: leader_end, timeout_s=0.2)
     assert read.problem == problem
 
 
@@ -113,7 +115,7 @@ def test_a_group_whose_commits_nobody_tells_is_a_problem_of_the_run(
     experiment = load(TEXT.replace("kind: consumer, topic: orders", "kind: group, topic: orders, group: g"))
     monkeypatch.setattr(consumers, "Consumer", Coordinator)
     monkeypatch.setattr(Coordinator, "answers", answers)
-    Clients(experiment, "unused", recorder, 1, tmp_path, tmp_path).ask_groups_finally()
+    Clients(experiment, UNUSED, recorder, 1, tmp_path, tmp_path).ask_groups_finally()
     (fetch,) = recorder.groups.operations
     told = (OperationStatus.OK, 7, "member:3") if answers else (OperationStatus.INFO, -1, "")
     assert (fetch.status, fetch.offset, fetch.tag) == told

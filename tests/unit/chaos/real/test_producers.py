@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kraft.chaos.experiments.document import Workload
+from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.workload import producers
 from kraft.chaos.real.workload.producers import RecordProducer
 from kraft.chaos.real.workload.recorder import Recorder
@@ -48,7 +49,7 @@ class Dying:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> RecordProducer:
     recorder = Recorder({"orders": b"o" * 16}, {"orders": 1})
-    made = RecordProducer("producer-1", "unused", recorder, SPEC, idempotent=True)
+    made = RecordProducer("producer-1", Brokers("127.0.0.1:1"), recorder, SPEC, idempotent=True)
     monkeypatch.setattr(producers, "Producer", Dying)
     monkeypatch.setattr(Dying, "lives", 0)
     monkeypatch.setattr(Dying, "client", made, raising=False)

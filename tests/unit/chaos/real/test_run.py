@@ -54,7 +54,7 @@ def test_a_fault_that_ends_late_leaves_no_node_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "ChaosCluster", Cluster)
-    run: Any = run_module._Run(experiment(), 1, tmp_path, lambda _: None, lambda _: None)
+    run: Any = run_module._Run(experiment(), 1, tmp_path, lambda _: None, lambda _: None, secure=False)
     run._method = method = Kill(run._cluster)
     run.close(None)
     assert method.is_over

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kraft.chaos.cluster import DATA, SimulatedCluster
+from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.history import History, Operation, OperationKind, OperationStatus, TopicKey
 from kraft.chaos.logs import NodeLogs, judge_processes
+from kraft.chaos.node_folders import DATA
 from kraft.chaos.scenario import NodeSpec, Scenario, TopicSpec, WorkloadSpec
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.workload import Workloads

@@ -2,7 +2,7 @@
 
 Pure. It prints what the dataclasses hold, whichever fields a record has, but no secret: a field that is in no repr is
 hidden. Ids of 16 bytes are written as Kafka writes
-them, 22 characters of base64. `kraft metadata dump` and `shell` use it.
+them, 22 characters of base64. `kraft metadata dump` and `shell`, and the console, use it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
-from kraft.cli.shared.documents import Document, uuid_text
+from kraft.protocol.texts import uuid_text
 from quorum.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from quorum.metadata.records import ClientQuota, Listener, Record
 
+Document = dict[str, Any]
+"""An object of JSON."""
 HIDDEN = "(hidden)"
 _PLAIN = re.compile(r"[\w.:/@<>+*-]+")
 _LISTENER = set(Listener._fields)

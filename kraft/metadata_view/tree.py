@@ -1,13 +1,15 @@
 """A metadata image as a tree of folders and values, the way a file system shows them.
 
 Pure and lazy: a folder makes its contents when somebody looks into it, so that a large image costs nothing until then.
-`kraft metadata shell` walks over these paths:
+`kraft metadata shell` walks over these paths, the console shows them:
 
     /brokers/ID/{registration,epoch,isFenced,inControlledShutdown}
     /topics/by-name/NAME/{id,name} and /topics/by-name/NAME/PARTITION/data
     /topics/by-id/ID/…      the same topics
     /configs/{topic,broker}/NAME/KEY      the defaults of all brokers are those of `<default>`
     /scram/MECHANISM/USER
+    /acls/RESOURCE_TYPE/NAME/NUMBER
+    /clientQuotas/ENTITY/KEY
     /features/NAME, /voters/ID, /producerIds/nextProducerId
     /local/{offset,epoch,source}
 """
@@ -18,8 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
-from kraft.cli.metadata.documents import broker_document, partition_document, plain
-from kraft.cli.shared.documents import uuid_text
+from kraft.metadata_view.documents import broker_document, partition_document, plain
+from kraft.protocol.texts import uuid_text
 from quorum.metadata.image import BrokerImage, MetadataImage, TopicImage
 from quorum.metadata.records import BROKER_RESOURCE, SCRAM_MECHANISM_NAMES, TOPIC_RESOURCE
 
@@ -69,6 +71,8 @@ def metadata_tree(image: MetadataImage, source: str) -> TreeFolder:
         "features": _values((name, image.features[name]) for name in sorted(image.features)),
         "voters": _values((str(voter), uuid_text(image.voters[voter])) for voter in sorted(image.voters)),
         "scram": TreeFolder(lambda: _users(image)),
+        "acls": TreeFolder(lambda: _acls(image)),
+        "clientQuotas": TreeFolder(lambda: _quotas(image)),
         "producerIds": _values([("nextProducerId", image.next_producer_id)]),
         "local": _values([("offset", image.offset), ("epoch", image.epoch), ("source", source)]),
     }
@@ -98,6 +102,27 @@ def _users(image: MetadataImage) -> dict[str, TreeNode]:
         credential = TreeValue(plain(image.scram_credentials[name, mechanism]))
         found.setdefault(SCRAM_MECHANISM_NAMES[mechanism], {})[name] = credential
     return {mechanism: _folder(users) for mechanism, users in sorted(found.items())}
+
+
+def _acls(image: MetadataImage) -> dict[str, TreeNode]:
+    found: dict[str, dict[str, dict[str, TreeNode]]] = {}
+    for one in sorted(image.acls):
+        of_name = found.setdefault(str(one.resource_type), {}).setdefault(one.resource_name, {})
+        of_name[str(len(of_name))] = TreeValue(plain(one))
+    return {
+        resource_type: _folder({name: _folder(acls) for name, acls in names.items()})
+        for resource_type, names in found.items()
+    }
+
+
+def _quotas(image: MetadataImage) -> dict[str, TreeNode]:
+    """`user=NAME,client-id=ID`; an entity of a type without a name is the default of the type, as in Kafka."""
+    return {
+        ",".join(f"{kind}={name or DEFAULT_RESOURCE}" for kind, name in entity): _values(
+            sorted(values.items())
+        )
+        for entity, values in sorted(image.client_quotas.items())
+    }
 
 
 def _broker(broker: BrokerImage) -> TreeFolder:

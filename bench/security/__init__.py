@@ -1,0 +1,1 @@
+"""What security costs: TLS, the authorizer and quotas, authentications, connections that only stand."""

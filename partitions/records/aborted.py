@@ -1,0 +1,44 @@
+"""Which batches of an answer to a fetch belong to aborted transactions (KIP-98), as a read_committed reader needs it.
+
+Pure. Called by the Spark connector and by the console's readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from partitions.records.header import BatchHeader, Buffer
+from partitions.records.markers import read_marker
+
+
+class AbortedTransaction(Protocol):
+    """As the leader names it beside the records."""
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def first_offset(self) -> int: ...
+
+
+class AbortedBatches:
+    """Tells, batch after batch of one answer, which are to be left out."""
+
+    def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
+        self._to_come = sorted(transactions, key=lambda one: one.first_offset, reverse=True)
+        self._open: set[int] = set()
+        """Producers whose records are of an aborted transaction, up to its marker."""
+
+    def hides(self, data: Buffer, position: int, header: BatchHeader) -> bool:
+        """Whether the batch is to be left out. Raises CorruptBatchError."""
+        while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
+            self._open.add(self._to_come.pop().producer_id)
+        if header.producer_id not in self._open or not header.is_transactional:
+            return False
+        if not header.is_control:
+            return True
+        marker = read_marker(data, position, header)
+        if marker is not None and marker.is_abort:
+            self._open.discard(header.producer_id)
+        return False
