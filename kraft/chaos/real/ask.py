@@ -7,7 +7,7 @@ import socket
 import ssl
 import struct
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kraft.chaos.real.relay import LOCALHOST, WATCHER_HOST
 from kraft.protocol.errors import ProtocolError
@@ -22,6 +22,7 @@ from kraft.spark.errors import AuthenticationError
 CLIENT_ID: Final = "kraft-chaos"
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _LENGTH: Final = struct.Struct(">i")
+Asked = TypeVar("Asked", bound=Message)
 
 
 SASL_HANDSHAKE_VERSION: Final = 1
@@ -73,11 +74,12 @@ def _connected(
 
 
 def _introduce(connection: socket.socket, port: int, credentials: Credentials) -> None:
-    def step(request: Message, _answer: type[Message]) -> Any:
+    def step(request: Message, answer: type[Asked]) -> Asked:
         is_handshake = isinstance(request, SaslHandshakeRequest)
-        return _exchange(
-            connection, request, SASL_HANDSHAKE_VERSION if is_handshake else SASL_AUTHENTICATE_VERSION
-        )
+        version = SASL_HANDSHAKE_VERSION if is_handshake else SASL_AUTHENTICATE_VERSION
+        found = _exchange(connection, request, version)
+        assert isinstance(found, answer)
+        return found
 
     authenticate(step, f"port {port}", credentials)
 

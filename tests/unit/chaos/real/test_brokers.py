@@ -1,4 +1,4 @@
-"""Where an experiment's clients dial: the same for librdkafka, raw connections and relayed listeners of a secured one."""
+"""Where an experiment's clients dial: the same for librdkafka, raw connections, relayed listeners of a secured one."""
 
 from __future__ import annotations
 
