@@ -25,6 +25,8 @@ async def authenticate(
     try:
         while True:
             request = steps.send(answer)
+            if connection.closed:
+                raise ConnectionError(connection.reason)
             version = APIS[request.API_KEY].versions[-1]
             body: asyncio.Future[memoryview | None] = loop.create_future()
             connection.request(request, version, timeout_s, partial(_settle, body))

@@ -181,7 +181,9 @@ def test_what_is_drawn_besides_leaves_the_rest_as_it_was(monkeypatch):
         ]
         assert list(plain.workloads) == readers
         names = [topic.name for topic in scenario.topics]
-        assert [topic.name for topic in plain.topics] == [n for n in names if n not in (LEDGER, RESULTS)]
+        assert [topic.name for topic in plain.topics] == [
+            n for n in names if n not in (LEDGER, RESULTS, VAULT)
+        ]
 
 
 def test_some_clusters_have_transactions_of_either_version():
