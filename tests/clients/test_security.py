@@ -261,7 +261,7 @@ def test_who_is_known_and_not_allowed_is_refused(secured: SecuredCluster) -> Non
 def test_the_console_reads_messages_over_the_listener_of_brokers(secured: SecuredCluster) -> None:
     """Each node's, with the TLS and the credentials that brokers have between each other."""
     topic = secured.create_topic("console", partitions=3)
-    producer = Producer(librdkafka(secured, "SASL", "PLAIN"))
+    producer = Producer(secured.librdkafka("SASL", "PLAIN"))
     for number in range(3):
         producer.produce(topic, b"%d" % number, partition=number)
     assert producer.flush(WAIT_S) == 0
