@@ -98,6 +98,7 @@ class Newcomer:
         kept = {name: text for name, text in os.environ.items() if not name.startswith(OTHERS_VARIABLES)}
         path = f"{programs}:{kept.get('PATH', os.defpath)}"
         self._environment = {**kept, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+        self._environment["XDG_CONFIG_HOME"] = str(self.folder / "config")
 
     def run(self, block: Block) -> None:
         """Runs a block to its end. What it prints is in `printed`; a failure shows the command that failed."""
@@ -135,7 +136,7 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
     try:
         yield made
     finally:
-        made.run(Block("sh", "kraft cluster destroy"))
+        made.run(Block("sh", "kraft cluster destroy\nkraft cluster destroy --dir safe"))
 
 
 def test_everything_in_the_readme_runs_as_it_stands(newcomer: Newcomer) -> None:
