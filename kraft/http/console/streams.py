@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from aiohttp import web
@@ -91,8 +91,9 @@ class Streams:
             response = web.StreamResponse(
                 headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
             )
-            await response.prepare(request)
-            await response.write(f"retry: {RETRY_MS}\n\n".encode())
+            with suppress(ConnectionError):  # of a browser that is gone already: what is sent first finds out
+                await response.prepare(request)
+                await response.write(f"retry: {RETRY_MS}\n\n".encode())
             yield EventStream(request, response)
         except (StreamOver, ConnectionError):
             return

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -154,3 +155,20 @@ async def test_changes_are_told_as_they_come_and_once() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert not recent._changed, "nobody watches any more"
+
+
+async def test_a_browser_that_is_gone_before_the_first_byte_ends_the_stream(
+    client: Client, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(response: web.StreamResponse, request: web.BaseRequest) -> None:
+        assert request.transport is not None
+        request.transport.abort()
+        raise ConnectionResetError
+
+    monkeypatch.setattr(web.StreamResponse, "prepare", gone)
+    world.outbox.put_nowait("to nobody")
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await client.get("/")
+    async with asyncio.timeout(10):
+        await world.ended.wait()
+    assert world.streams.count == 0
