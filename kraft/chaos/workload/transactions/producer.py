@@ -12,7 +12,7 @@ import contextlib
 
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.base import Surroundings, Workload
-from kraft.chaos.workload.client import Client
+from kraft.chaos.workload.client import Client, PartitionName
 from kraft.chaos.workload.transactions.session import (
     COUNTERS,
     Batch,
@@ -93,6 +93,12 @@ class TransactionalProducer(Workload):
     @property
     def has_open_operations(self) -> bool:
         return self._session is not None and self._session.has_open_operations
+
+    def unserved_since(self, since_s: float) -> list[PartitionName]:
+        """Nothing is demanded where a partition is beyond repair: a transaction that wrote there does not end."""
+        if any(map(self.is_beyond_repair, self.partitions())):
+            return []
+        return super().unserved_since(since_s)
 
     def abandon(self, why: str) -> None:
         if self._session is not None:

@@ -81,7 +81,8 @@ class MustAbortError(Exception):
 
 
 class NoCoordinatorError(Exception):
-    """The faults are over, and only an operator could give the transactional id a coordinator again."""
+    """The faults are over, and only an operator could give the transactional id a coordinator again, or a partition of
+    its transaction a leader: until then the coordinator has a marker to write, and takes no other transaction."""
 
 
 @dataclass(slots=True, eq=False)
@@ -369,6 +370,8 @@ class TransactionSession:
         code = ErrorCode.of(error_code)
         if code in ELSEWHERE:
             self._coordinator = None
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS and self._is_healed and self._waits_for_an_operator:
+            raise NoCoordinatorError
         if code is not ErrorCode.NONE and code.retriable:
             await self._client.back_off()
         elif code is not ErrorCode.NONE and code not in expected:
@@ -376,6 +379,15 @@ class TransactionSession:
                 self._surprise(f"{what} of {self} was answered with {code.name}")
             raise self._fenced(what, code)
         return code
+
+    @property
+    def _is_healed(self) -> bool:
+        return self._workload.is_calm or self._workload.stopping
+
+    @property
+    def _waits_for_an_operator(self) -> bool:
+        """Whether what it reads or writes has a partition that nobody can lead: a marker may be due there."""
+        return any(map(self._workload.is_beyond_repair, self._workload.partitions()))
 
     def _surprise(self, text: str) -> None:
         broker = self._client.any_broker() if self._coordinator is None else self._coordinator
@@ -409,8 +421,7 @@ class TransactionSession:
                 break
             if not code.retriable:
                 self._client.surprise(broker, f"FindCoordinator was answered with {code.name}")
-            is_healed = self._workload.is_calm or self._workload.stopping
-            if is_healed and self._watch.is_beyond_repair(self.transactional_id):
+            if self._is_healed and self._watch.is_beyond_repair(self.transactional_id):
                 raise NoCoordinatorError
             await self._client.back_off()
         return self._coordinator

@@ -14,6 +14,8 @@ from kraft.chaos.workload.groups import member
 from kraft.chaos.workload.transactions import producer, session
 from kraft.chaos.workload.transactions.processor import PROCESSED, _rounds
 from kraft.chaos.workload.transactions.session import Batch
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.producers import InitProducerIdResponse
 from tests.unit.chaos.workload.stage import Stage, staged
 
 LEDGER = TopicSpec("ledger", 2, 3, {"min.insync.replicas": "2"})
@@ -145,6 +147,28 @@ def test_a_transaction_that_hangs_is_found(living_on: None, monkeypatch: pytest.
         stage.workloads.read_everything()
         stage.wait(lambda: stage.workloads.read)
         assert "hanging-transaction" in stage.oracles
+
+
+def test_who_waits_for_a_partition_beyond_repair_gives_up_when_the_faults_are_over(
+    living_on: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marker of an earlier transaction is due there, and the coordinator takes no other one."""
+    ask = session.TransactionSession._ask
+
+    async def concurrent(self, request, version, answers):
+        if answers is InitProducerIdResponse:
+            return InitProducerIdResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
+        return await ask(self, request, version, answers)
+
+    monkeypatch.setattr(session.TransactionSession, "_ask", concurrent)
+    with staged(client("transactional-producer", 0, "t"), topics=(LEDGER,)) as stage:
+        stage.workloads.calm()
+        stage.simulation.run_for(1.0)
+        assert stage.workloads.unserved_since(0.0)
+        assert stage.workloads.undrained == ["transactional-producer#0"], "it asks again and again"
+        monkeypatch.setattr(stage.cluster, "is_beyond_repair", lambda topic, partition: partition == 1)
+        assert stage.workloads.unserved_since(0.0) == []
+        stage.wait(lambda: not stage.workloads.undrained)
 
 
 def test_what_a_processor_read_at_once_is_written_in_pieces_that_logs_take():
