@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import importlib
 import logging
+import sys
 import tracemalloc
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 import structlog
@@ -81,3 +85,17 @@ def test_errors_are_found_in_the_log_of_a_node():
     assert errors_in("\n".join(fine)) == []
     assert errors_in("\n".join([*fine, *bad])) == bad
     assert errors_in(stack) == ["Traceback (most recent call last):"]
+
+
+def test_each_guided_input_comes_to_each_decoder(monkeypatch):
+    """Whatever those before it say of it."""
+    instrumented = SimpleNamespace(instrument_imports=lambda include: contextlib.nullcontext())
+    monkeypatch.setitem(sys.modules, "atheris", instrumented)
+    guided = importlib.import_module("tests.fuzz.guided")
+    del sys.modules["tests.fuzz.guided"]
+    came = []
+    monkeypatch.setattr(guided, "LINE", SimpleNamespace(fits=came.append))
+    sent = [b"\xff" * 9, b"\0bob\0wrong", b"\0bob\0hidden", b"", b"\0\0\0\x08" + bytes(8)]
+    for data in sent:
+        guided.one(data)
+    assert came == sent
