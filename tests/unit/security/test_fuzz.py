@@ -17,7 +17,7 @@ import structlog
 
 from kraft.logs import _render
 from tests.fuzz import doors, inputs
-from tests.fuzz.__main__ import errors_in
+from tests.fuzz.__main__ import errors_in, main
 
 INPUTS, MEASURED_FROM = 1_500, 500
 GROWTH_MAX_BYTES = 300_000
@@ -99,3 +99,14 @@ def test_each_guided_input_comes_to_each_decoder(monkeypatch):
     for data in sent:
         guided.one(data)
     assert came == sent
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [(["--doors", "http,attic"], "no such door: attic"), (["--count", "0"], "--count is at least 1")],
+)
+def test_what_cannot_be_fuzzed_is_said(monkeypatch, capsys, options, told):
+    monkeypatch.setattr(sys, "argv", ["fuzz", "inputs", *options])
+    with pytest.raises(SystemExit):
+        main()
+    assert told in capsys.readouterr().err
