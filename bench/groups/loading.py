@@ -13,7 +13,7 @@ from bench.errors import BenchError
 from bench.groups.commits import COMMIT_VERSION, commit_of, first_commit
 from bench.groups.link import Address, Link, coordinator_of
 from bench.groups.rebalance import NODES, addresses
-from bench.pacing import pace
+from bench.pacing import paced, split
 from kraft.local_cluster.cluster import deadline
 from kraft.protocol.errors import ErrorCode
 
@@ -61,7 +61,7 @@ async def _measure(brokers: Cluster, topic: str, commits: int) -> Loading:
     await _fill(first, topic, commits)
     old = brokers.node_ids[places.index(first)]
     number = brokers.node_ids.index(await loop.run_in_executor(None, _next_leader, brokers))
-    pacing = asyncio.create_task(pace(places[number], PRODUCE_TO, number))
+    pacing = await paced(places[number], PRODUCE_TO, number)
     try:
         await asyncio.sleep(BEFORE_S)
         stopped_s = loop.time()
@@ -69,13 +69,10 @@ async def _measure(brokers: Cluster, topic: str, commits: int) -> Loading:
         records, load_s = await loop.run_in_executor(None, _loaded, brokers, brokers.node_ids[number])
         await stopping
         await asyncio.sleep(AFTER_S)  # what the new coordinator does at first counts, too
-        ended_s = loop.time()
     finally:
         pacing.cancel()
-    latencies = await pacing
+    before, during = split(await pacing, stopped_s)
     await loop.run_in_executor(None, brokers.local.start_node, old)
-    before = [ms for at_s, ms in latencies if at_s < stopped_s]
-    during = [ms for at_s, ms in latencies if stopped_s <= at_s <= ended_s]
     return Loading(
         commits, commits // ROUNDS, load_s, records, statistics.median(before), max(before), max(during)
     )

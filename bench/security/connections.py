@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.machine import cpu_seconds, resident_bytes, settle
-from bench.pacing import pace
+from bench.pacing import paced, split
 from bench.processes import Child
 from bench.security.brokers import SecuredBroker, secured
 from kraft.runtime.loop import open_files_limit, raise_open_files_limit
@@ -107,20 +107,18 @@ def _with_latencies(broker: SecuredBroker, topic: str, meanwhile: Meanwhile) -> 
 
     async def measure() -> dict[str, float]:
         loop = asyncio.get_running_loop()
-        pacing = asyncio.create_task(pace(broker.address(), topic, 0))
+        pacing = await paced(broker.address(), topic, 0)
         try:
             await asyncio.sleep(QUIET_S)
             began_s = loop.time()
             found = await loop.run_in_executor(None, meanwhile)
         finally:
             pacing.cancel()
-        latencies = await pacing
-        before = [ms for at_s, ms in latencies if at_s < began_s]
-        during = [ms for at_s, ms in latencies if at_s >= began_s] or [0.0]
+        before, during = split(await pacing, began_s)
         return found | {
             "usual_ms": statistics.median(before),
             "slowest_before_ms": max(before),
-            "slowest_ms": max(during),
+            "slowest_ms": max(during, default=0.0),
         }
 
     return asyncio.run(measure())

@@ -74,8 +74,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster
 
 @pytest.fixture
 def hasty_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Benchmarks do not wait until their brokers have nothing left to do: nobody asks how fast this machine is."""
+    """Benchmarks do not wait until their brokers have nothing left to do, and have patience with workers that start:
+    nobody asks how fast this machine is."""
     monkeypatch.setattr("bench.machine.SETTLE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("bench.processes.READY_TIMEOUT_S", 120.0)
     monkeypatch.setattr("bench.replication.idle.EMPTY_S", 1)
     monkeypatch.setattr("bench.groups.loading.BEFORE_S", 0.5)
     monkeypatch.setattr("bench.security.connections.QUIET_S", 0.2)

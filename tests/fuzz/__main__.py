@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import re
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ REPORTS, WARM_PART = 10, 10
 GROWTH_MAX_KIB = 16 * 1024
 AT_ONCE = 40
 ANSWER_WITHIN_S = 5.0
+ERROR_LINE = re.compile(r"\S+ \S+ (ERROR|CRITICAL)\s")
 Draw = Callable[[Random], bytes]
 
 
@@ -34,12 +36,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--doors", default=",".join(DOORS), help="of `inputs`: some of broker, http")
     arguments = parser.parse_args()
+    chosen = arguments.doors.split(",")
+    if unknown := [name for name in chosen if name not in DOORS]:
+        parser.error(f"no such door: {', '.join(unknown)}; there are {', '.join(DOORS)}")
+    if arguments.count < 1:
+        parser.error("--count is at least 1")
     try:
         if arguments.where == "sockets":
             return asyncio.run(sockets(arguments.count, arguments.seed))
-        return max(
-            asyncio.run(in_process(d, arguments.count, arguments.seed)) for d in arguments.doors.split(",")
-        )
+        return max(asyncio.run(in_process(name, arguments.count, arguments.seed)) for name in chosen)
     except KeyboardInterrupt:
         return 130
 
@@ -98,11 +103,7 @@ async def sockets(count: int, seed: int) -> int:
                 print("a node is gone, or another process")
                 status = 1
             for n in cluster.node_ids:
-                bugs = [
-                    line
-                    for line in cluster.log_text(n).splitlines()
-                    if "Traceback" in line or "[error" in line
-                ]
+                bugs = errors_in(cluster.log_text(n))
                 if bugs:
                     print(f"node {n} logged {len(bugs)} errors, such as: {bugs[0]}")
                     status = 1
@@ -132,6 +133,11 @@ async def _visit(port: int, data: bytes) -> None:
         writer.write_eof()
         await asyncio.wait_for(reader.read(), ANSWER_WITHIN_S)
     writer.transport.abort()
+
+
+def errors_in(log: str) -> list[str]:
+    """The lines of a node's log that tell of an error, as `kraft.logs` writes them, and those above a stack."""
+    return [line for line in log.splitlines() if ERROR_LINE.match(line) or line.startswith("Traceback")]
 
 
 def judged(name: str, growth_kib: int) -> int:

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final, NoReturn
 
+import structlog
 from aiohttp import web
 
 from kraft.network.connection import Connection
@@ -22,6 +23,8 @@ LINE = RequestLine(b"GET /", b"HEAD /", b"POST /rpc/")
 """All that the controller's and the pages' listener take."""
 TURNS = 3
 """Of the loop, after each input: what was put off has run then."""
+ERRORS_MAX: Final = 10
+"""That are kept."""
 
 Feed = Callable[[bytes], Awaitable[None]]
 """Takes all that one stranger sends. Raises whatever a door lets through, and AssertionError if he was let in."""
@@ -119,27 +122,41 @@ async def pages() -> AsyncIterator[Feed]:
 
 
 class Errors(logging.Handler):
-    """Notes what is logged as an error: strangers cause none."""
+    """Notes what is logged as an error, the standard library's way or structlog's: strangers cause none."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if len(self.texts) < 10:
-            self.texts.append(self.format(record))
+        self._note(self.format(record))
+
+    def __call__(self, logger: Any, method: str, event: structlog.typing.EventDict) -> NoReturn:
+        """structlog's only processor."""
+        self._note(f"{event}")
+        raise structlog.DropEvent
+
+    def _note(self, text: str) -> None:
+        if len(self.texts) < ERRORS_MAX:
+            self.texts.append(text)
 
 
 @asynccontextmanager
 async def no_errors() -> AsyncIterator[None]:
     """Fails at its end if anything was logged as an error meanwhile. Warnings about strangers are not even made."""
     errors = Errors()
-    root = logging.getLogger()
+    root, before = logging.getLogger(), structlog.get_config()
     root.addHandler(errors)
     logging.disable(logging.WARNING)
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, errors],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        cache_logger_on_first_use=False,
+    )
     try:
         yield
     finally:
+        structlog.configure(**before)
         logging.disable(logging.NOTSET)
         root.removeHandler(errors)
     assert errors.texts == [], errors.texts

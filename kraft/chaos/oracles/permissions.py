@@ -187,16 +187,20 @@ class Permissions(Probes):
     ) -> None:
         wanted = need.operation, need.resource, need.name
         may = [permits(acls, principal, host, *wanted) for acls in states]
-        what = (
-            f"node {self._whose.node()}: {key.name} of {principal} at {host}, {need.operation.name} on"
-            f" {need.resource.name} {need.name}, ACLs {sorted(states[-1])}"
-        )
+
+        def accuse(oracle: str) -> None:
+            self._verdicts.violated(
+                oracle,
+                f"node {self._whose.node()}: {key.name} of {principal} at {host}, {need.operation.name} on"
+                f" {need.resource.name} {need.name}, ACLs {sorted(states[-1])}",
+            )
+
         if need.is_refused:
             self._verdicts.happened(REFUSED, principal)
             if all(may):
-                self._verdicts.violated("refused-with-permission", what)
+                accuse("refused-with-permission")
         elif not any(may) or (key is ApiKey.FETCH and not may[-1]):
-            self._verdicts.violated("served-without-permission", what)
+            accuse("served-without-permission")
         if may[0] != may[-1]:
             self._verdicts.happened(REVOKED_WHILE_WAITING, principal)
         was_refused = self._last.get((principal, *wanted))

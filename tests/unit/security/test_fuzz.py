@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import importlib
+import logging
+import sys
 import tracemalloc
 from random import Random
+from types import SimpleNamespace
 
 import pytest
+import structlog
 
+from kraft.logs import _render
 from tests.fuzz import doors, inputs
+from tests.fuzz.__main__ import errors_in, main
 
 INPUTS, MEASURED_FROM = 1_500, 500
 GROWTH_MAX_BYTES = 300_000
@@ -49,3 +57,56 @@ async def test_a_door_that_lets_a_defect_through_is_noticed():
 
     with pytest.raises(ZeroDivisionError):
         await doors.visit(Broken(), b"x")
+
+
+@pytest.mark.parametrize(
+    "logger", [structlog.get_logger("fuzz"), logging.getLogger("fuzz")], ids=["structlog", "std"]
+)
+async def test_what_a_door_logs_as_an_error_is_a_finding(logger):
+    async def meet(*levels):
+        async with doors.no_errors():
+            for level in levels:
+                getattr(logger, level)("it went wrong")
+
+    await meet("warning")
+    with pytest.raises(AssertionError, match="it went wrong"):
+        await meet("warning", "error")
+
+
+def test_errors_are_found_in_the_log_of_a_node():
+    def line(level, text, **values):
+        return _render(
+            None, level, {"timestamp": "2026-01-01 00:00:00.1", "level": level, "event": text, **values}
+        )
+
+    fine = [line("info", "an ERROR of a stranger"), line("warning", "refused", reason="no [error")]
+    bad = [line("error", "a call failed"), line("critical", "it stops")]
+    stack = line("warning", "odd", exception="Traceback (most recent call last):\n  File x")
+    assert errors_in("\n".join(fine)) == []
+    assert errors_in("\n".join([*fine, *bad])) == bad
+    assert errors_in(stack) == ["Traceback (most recent call last):"]
+
+
+def test_each_guided_input_comes_to_each_decoder(monkeypatch):
+    """Whatever those before it say of it."""
+    instrumented = SimpleNamespace(instrument_imports=lambda include: contextlib.nullcontext())
+    monkeypatch.setitem(sys.modules, "atheris", instrumented)
+    guided = importlib.import_module("tests.fuzz.guided")
+    del sys.modules["tests.fuzz.guided"]
+    came = []
+    monkeypatch.setattr(guided, "LINE", SimpleNamespace(fits=came.append))
+    sent = [b"\xff" * 9, b"\0bob\0wrong", b"\0bob\0hidden", b"", b"\0\0\0\x08" + bytes(8)]
+    for data in sent:
+        guided.one(data)
+    assert came == sent
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [(["--doors", "http,attic"], "no such door: attic"), (["--count", "0"], "--count is at least 1")],
+)
+def test_what_cannot_be_fuzzed_is_said(monkeypatch, capsys, options, told):
+    monkeypatch.setattr(sys, "argv", ["fuzz", "inputs", *options])
+    with pytest.raises(SystemExit):
+        main()
+    assert told in capsys.readouterr().err

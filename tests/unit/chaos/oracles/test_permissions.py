@@ -147,6 +147,20 @@ def test_an_answer_is_judged_by_the_acls_of_its_time(key, states, is_refused, or
     assert said.oracles == oracles
 
 
+class Untold(frozenset):
+    """ACLs that nobody may list."""
+
+    def __iter__(self):
+        raise AssertionError("listed, and nobody is accused")
+
+
+def test_what_holds_costs_no_words():
+    """Every answer of every broker is judged, those to other brokers too."""
+    judge = Permissions(Said(), SimpleNamespace(node=lambda: 1), is_secured=True)
+    need = Need(READ, TOPIC, "vault", is_refused=False)
+    judge._judge(ApiKey.FETCH, "User:ANONYMOUS", HOST, need, [Untold((acl(),))])
+
+
 def test_an_account_bounds_what_is_taken_by_quota_burst_and_last_requests():
     one, two = Session("CLIENTS"), Session("CLIENTS")
     account = Account(rate=100.0, since_s=10.0)
