@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -336,4 +337,20 @@ async def test_nobody_sees_what_no_acl_lets_them_see() -> None:
             assert (await get("User:operator", "/api/overview"))[1]["totals"]["partitions"] == 2
             assert (await get("User:operator", "/api/brokers/1"))[1]["configs"] is None
             assert (await get("User:root", "/api/brokers/1"))[1]["configs"]
+
+            for user, topic, begun in (
+                ("User:operator", "metadata", b"event: metadata"),
+                ("User:sees-one", "group:readers", b"event: group"),
+            ):
+                path = f"/api/events?topics={topic}"
+                async with client.get(path, headers={"X-User": user}) as response:
+                    await response.content.readuntil(begun)
+                    for resource, name, operation in RIGHTS[user]:
+                        acl = Acl(resource, name, LITERAL, user, "*", operation, ALLOW)
+                        authorizer._patterns[resource].change(acl, is_there=False)
+                    authorizer._remembered.clear()
+                    async with asyncio.timeout(60):
+                        await response.content.read()  # it ends
+                async with client.get(path, headers={"X-User": user}) as response:
+                    assert await response.content.readuntil(b"event: refused")
         await console.close()
