@@ -6,10 +6,13 @@ Pure. Called by the Spark connector and by the console's readers.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
-from partitions.records.header import BatchHeader, Buffer
-from partitions.records.markers import read_marker
+from partitions.records.batch import decode_records
+from partitions.records.control import ControlType, decode_control_type
+from partitions.records.header import BatchHeader, Buffer, CorruptBatchError
+
+MAX_MARKER_BYTES: Final = 1 << 10
 
 
 class AbortedTransaction(Protocol):
@@ -38,7 +41,16 @@ class AbortedBatches:
             return False
         if not header.is_control:
             return True
-        marker = read_marker(data, position, header)
-        if marker is not None and marker.is_abort:
+        if _control_type(data, position, header) is ControlType.ABORT:
             self._open.discard(header.producer_id)
         return False
+
+
+def _control_type(data: Buffer, position: int, header: BatchHeader) -> ControlType | None:
+    """By the key alone, as Kafka's readers tell; None of a batch that a cleaning has emptied."""
+    for record in decode_records(data, position, header, max_decompressed_bytes=MAX_MARKER_BYTES):
+        try:
+            return decode_control_type(record.key)
+        except ValueError as error:
+            raise CorruptBatchError(str(error), position) from error
+    return None

@@ -10,9 +10,9 @@ from typing import Any, Final
 from kraft.broker.coordinators.group_history import MINUTE_MS, GroupTotals
 from kraft.broker.coordinators.group_lag import GroupLag
 from kraft.broker.services import BrokerServices
-from kraft.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, assigned_partitions, subscribed_topics
 from kraft.coordinator.groups.context import Client, GroupType
 from kraft.coordinator.groups.shard import DescribeConsumerGroup, DescribeGroup, GroupRequest
+from kraft.protocol.consumer_protocol import PROTOCOL_TYPE, assigned_partitions, subscribed_topics
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.consumer_groups import DescribedAssignment
 from kraft.protocol.schemas.consumer_groups import DescribedGroup as DescribedConsumerGroup
@@ -128,7 +128,9 @@ def _classic(described: DescribedGroup) -> Document:
                 "rack_id": None,
                 "member_epoch": None,
                 "subscribed_topics": subscribed_topics(member.member_metadata) if is_consumers else None,
-                "assignment": _by_topic(assigned_partitions(member.member_assignment))
+                "assignment": _by_topic(
+                    TopicPartition(*one) for one in assigned_partitions(member.member_assignment)
+                )
                 if is_consumers
                 else [],
                 "target_assignment": None,

@@ -195,20 +195,22 @@ WORKLOADS: Final[Mapping[str, WorkloadWord]] = {
 
 ANOMALIES: Final = frozenset(
     (
-        "aborted-offset", "aborted-read", "both-own", "cleaned-below-high-watermark", "command-failed",
-        "consistent-read", "corrupt-batch-served", "counted-before-flushed", "defect", "doubled-commit",
-        "doubled-output", "duplicate", "durable-records-cut", "earliest-behind-log-start", "eligible-leaders",
-        "epoch-fenced", "epochs-grow", "fenced-commit", "fenced-not-in-isr", "halted", "hanging-transaction",
-        "high-watermark-bounded", "high-watermark-monotonic", "hypothesis", "inconsistent-offsets", "isr-by-lag",
-        "last-stable-offset-bounded", "last-stable-offset-monotonic", "latest-below-committed",
-        "leader-candidate-completeness", "leader-completeness", "leader-elected", "listed-not-committed", "liveness",
-        "log-matching", "lost-commit", "lost-transaction", "lost-write", "marker-kept", "metadata-agreement",
-        "missing-output", "newest-of-key-kept", "no-committed-record-lost", "node-ended", "non-monotonic-poll",
-        "non-monotonic-send", "not-halted", "offline-not-in-isr", "one-controller-per-epoch", "one-leader-per-epoch",
-        "open-transaction-passed", "poll-skip", "precommitted-offset", "precommitted-read", "read-cycle",
-        "replicas-differ", "retention-limits", "skipped-commit", "strong-isr", "told-uncommitted", "tombstone-kept",
-        "torn-batch", "torn-transaction", "two-owners", "unclean-election-reported", "unexpected-answer",
-        "unexpected-error", "unmade-commit", "unseen", "unsent-read", "vanished-commit", "vote-once", "write-cycle",
+        "aborted-offset", "aborted-read", "authentication", "both-own", "cleaned-below-high-watermark",
+        "command-failed", "consistent-read", "corrupt-batch-served", "counted-before-flushed", "defect",
+        "doubled-commit", "doubled-output", "duplicate", "durable-records-cut", "earliest-behind-log-start",
+        "eligible-leaders", "epoch-fenced", "epochs-grow", "fenced-commit", "fenced-not-in-isr", "halted",
+        "hanging-transaction", "high-watermark-bounded", "high-watermark-monotonic", "hypothesis",
+        "inconsistent-offsets", "isr-by-lag", "last-stable-offset-bounded", "last-stable-offset-monotonic",
+        "latest-below-committed", "leader-candidate-completeness", "leader-completeness", "leader-elected",
+        "listed-not-committed", "liveness", "log-matching", "lost-commit", "lost-transaction", "lost-write",
+        "marker-kept", "metadata-agreement", "missing-output", "newest-of-key-kept", "no-committed-record-lost",
+        "node-ended", "non-monotonic-poll", "non-monotonic-send", "not-halted", "offline-not-in-isr",
+        "one-controller-per-epoch", "one-leader-per-epoch", "open-transaction-passed", "poll-skip",
+        "precommitted-offset", "precommitted-read", "quota-exceeded", "read-cycle", "refused-with-permission",
+        "replicas-differ", "retention-limits", "served-without-permission", "skipped-commit", "strong-isr",
+        "told-uncommitted", "tombstone-kept", "torn-batch", "torn-transaction", "two-owners",
+        "unclean-election-reported", "unexpected-answer", "unexpected-error", "unmade-commit", "unseen", "unsent-read",
+        "vanished-commit", "vote-once", "write-cycle",
     )
 )  # fmt: skip
 """All that a run may be found to violate, in either world: what checkers, oracles and the verdict's rules report."""

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 from kraft.cli.shared.admin_client import AdminClient, raise_for
 from kraft.cli.shared.coordinators import Coordinators, Failure, failure_of, until_settled
-from kraft.coordinator.groups.consumer_protocol import assigned_partitions
+from kraft.protocol.consumer_protocol import assigned_partitions
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.classic_groups import (
@@ -166,7 +166,9 @@ class GroupClient:
                 member.group_instance_id,
                 member.client_id,
                 member.client_host,
-                assigned_partitions(member.member_assignment) if found.protocol_type == CONSUMER else [],
+                [TopicPartition(*one) for one in assigned_partitions(member.member_assignment)]
+                if found.protocol_type == CONSUMER
+                else [],
             )
             for member in found.members
         ]

@@ -29,10 +29,11 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from kraft.coordinator.groups import consumer_protocol, group_metadata
+from kraft.coordinator.groups import group_metadata
 from kraft.coordinator.groups.context import Client, GroupContext, GroupType
 from kraft.coordinator.groups.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from kraft.coordinator.shard import Decisions, Moment, Record
+from kraft.protocol import consumer_protocol
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schemas.classic_groups import (
     HeartbeatRequest,

@@ -15,7 +15,7 @@ from kraft.cli.groups.group_client import Committed, Member
 from kraft.cli.groups.log_positions import Ends, batch_time
 from kraft.cli.shared import coordinators
 from kraft.cli.shared.options import parse_names
-from kraft.coordinator.groups.consumer_protocol import assigned_partitions
+from kraft.protocol.consumer_protocol import assigned_partitions
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.classic_groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse

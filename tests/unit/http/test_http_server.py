@@ -19,7 +19,7 @@ from quorum.rpc.request_door import REFUSAL
 class Node:
     """A node that has neither role yet."""
 
-    broker = controller = config = None
+    broker = controller = config = executor = None
 
     def now_ms(self) -> int:
         return 0

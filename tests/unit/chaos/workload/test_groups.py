@@ -13,7 +13,7 @@ from kraft.chaos.workload.admin import DELETE_TOPICS_VERSION
 from kraft.chaos.workload.client import Client
 from kraft.chaos.workload.groups import consumer_protocol, member
 from kraft.chaos.workload.groups.board import GroupBoard, Standing
-from kraft.coordinator.groups.consumer_protocol import subscribed_topics
+from kraft.protocol.consumer_protocol import subscribed_topics
 from kraft.protocol.schemas.topics import (
     CreatePartitionsRequest,
     DeleteTopicsRequest,

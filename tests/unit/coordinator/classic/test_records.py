@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from kraft.coordinator.groups import group_metadata
 from kraft.coordinator.groups.classic import ClassicGroup
-from kraft.coordinator.groups.consumer_protocol import subscribed_topics
 from kraft.coordinator.groups.context import GroupSettings
 from kraft.coordinator.groups.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from kraft.coordinator.record_schema import type_of_key
+from kraft.protocol.consumer_protocol import subscribed_topics
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schemas.classic_groups import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.support.classic_groups import GROUP_ID, World, check, subscription

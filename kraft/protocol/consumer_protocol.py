@@ -14,7 +14,6 @@ from kraft.protocol.compiler import compile_codec
 from kraft.protocol.errors import ProtocolError
 from kraft.protocol.primitives import Codec
 from kraft.protocol.schema import INT32, STRING, Message, array, message, string
-from partitions.topic_partition import TopicPartition
 
 PROTOCOL_TYPE = "consumer"
 _VERSION_BYTES = 2
@@ -53,14 +52,12 @@ def subscribed_topics(metadata: bytes) -> list[str] | None:
     return subscription.topics
 
 
-def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
-    """The partitions in a member's assignment; none in what is no consumer's."""
+def assigned_partitions(assignment: bytes) -> list[tuple[str, int]]:
+    """Topic and number of each partition in a member's assignment; none in what is no consumer's."""
     if len(assignment) < _VERSION_BYTES:  # nothing is assigned yet
         return []
     try:
         decoded: _Assignment = _codec(_Assignment).decode(assignment, _VERSION_BYTES)[0]
     except ProtocolError:
         return []
-    return sorted(
-        TopicPartition(topic.topic, number) for topic in decoded.topics for number in topic.partitions
-    )
+    return sorted((topic.topic, number) for topic in decoded.topics for number in topic.partitions)
