@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kraft.http.console.access import PRINCIPAL
 from kraft.http.console.routes import Console
+from kraft.http.console.streams import KEEP_OPEN
 from kraft.network.request_times import PhaseTimes
 from kraft.protocol.api import AclOperation, ResourceType
 from kraft.security.super_users import STANDARD_AUTHORIZER
@@ -298,6 +299,7 @@ async def test_nobody_sees_what_no_acl_lets_them_see() -> None:
         app = web.Application(middlewares=[log_in])
         console = Console(node, lambda: 0, PhaseTimes())
         console.add_routes(app)
+        app[KEEP_OPEN] = lambda request: None
         async with TestClient(TestServer(app)) as client:
 
             async def get(user: str, path: str) -> tuple[int, Any]:
