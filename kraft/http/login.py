@@ -1,9 +1,9 @@
 """Who asks for a page: a SCRAM user by name and password (RFC 7617), or the owner of a certificate.
 
 `http.authentication` says which count; without it anybody may ask over loopback, and elsewhere a user is needed. Health
-is for everybody. Whoever is let in is `request[PRINCIPAL]` for what follows; streams end when it would not be let in any
-more (`request[IS_STILL_KNOWN]`). A wrong password is answered after
-`connection.failed.authentication.delay.ms`, and of one address one password is looked at at a time: so guesses cost.
+is for everybody. Whoever is let in is `request[PRINCIPAL]` for what follows; streams end when it would not be let in
+any more (`request[IS_STILL_KNOWN]`). A wrong password is answered after `connection.failed.authentication.delay.ms`,
+and of one address one password is looked at at a time: so guesses cost.
 """
 
 from __future__ import annotations
