@@ -31,7 +31,8 @@ class StreamOver(Exception):
 
 def is_still_known(request: web.BaseRequest) -> bool:
     """Whether who asked may still log in, where a login is needed."""
-    return request.get(IS_STILL_KNOWN, _always)()
+    asked: Callable[[], bool] = request.get(IS_STILL_KNOWN, _always)
+    return asked()
 
 
 def _always() -> bool:
