@@ -17,6 +17,7 @@ import aiohttp
 import structlog
 
 from kraft.config import ConfigError, ServerConfig
+from kraft.listeners import is_loopback
 from kraft.security.oauthbearer import (
     NO_KEYS,
     Believed,
@@ -83,10 +84,13 @@ class TokenJudge:
 
     async def start(self) -> None:
         """A file has to be there; a URL may answer later. Raises ConfigError."""
+        parts = urlsplit(self._url)
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            log.warning("whoever is between here and the issuer can be any user: use https", url=self._url)
         try:
             await self._fetch()
         except _FAILURES as error:
-            if urlsplit(self._url).scheme == "file":
+            if parts.scheme == "file":
                 raise ConfigError(f"{_KEY}={self._url}: {_reason(error)}") from error
             self._failed(error)
         self._task = self._loop.create_task(self._keep())

@@ -1,8 +1,9 @@
 """Who asks for a page: a SCRAM user by name and password (RFC 7617), or the owner of a certificate.
 
 `http.authentication` says which count; without it anybody may ask over loopback, and elsewhere a user is needed. Health
-is for everybody. Whoever is let in is `request[PRINCIPAL]` for what follows. A wrong password is answered after
-`connection.failed.authentication.delay.ms`, and of one address one password is looked at at a time: so guesses cost.
+is for everybody. Whoever is let in is `request[PRINCIPAL]` for what follows; streams end when it would not be let in
+any more (`request[IS_STILL_KNOWN]`). A wrong password is answered after `connection.failed.authentication.delay.ms`,
+and of one address one password is looked at at a time: so guesses cost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from aiohttp.typedefs import Handler, Middleware
 from kraft.broker.listener_security import false_salt_secret
 from kraft.broker.tls import certificate_principal
 from kraft.config import HTTP_LISTENER, ServerConfig, http_authentication
-from kraft.http.console.access import PRINCIPAL
+from kraft.http.console.access import IS_STILL_KNOWN, PRINCIPAL
 from kraft.http.hosts import is_for_everybody
 from kraft.listeners import is_loopback, split_host_port
 from kraft.security.authentication import USER_PREFIX
@@ -85,15 +86,30 @@ class Login:
 
     async def principal(self, asked: Asked) -> str | None:
         """Who asks; None: nobody that is known. Raises Busy."""
-        if TLS in self.methods and asked.certificate is not None:
-            named = certificate_principal(asked.certificate, self._mapping)
-            if named is not None:
-                return named
-        pair = _name_and_password(asked.authorization) if BASIC in self.methods else None
+        named = self._certified(asked)
+        if named is not None:
+            return named
+        pair = self._said(asked)
         if pair is None:
             return None
         name, password = pair
         return USER_PREFIX + name if await self._is_right(asked.address, name, password) else None
+
+    def still_knows(self, asked: Asked) -> bool:
+        """Whether who was let in would be now: its user may have been removed, or have another password. No password
+        is looked at: who is not remembered is to ask again."""
+        pair = self._said(asked)
+        if pair is not None and self._verdicts.knows(self._verdicts.ask(*pair)):
+            return True
+        return self._certified(asked) is not None
+
+    def _certified(self, asked: Asked) -> str | None:
+        if TLS not in self.methods or asked.certificate is None:
+            return None
+        return certificate_principal(asked.certificate, self._mapping)
+
+    def _said(self, asked: Asked) -> tuple[str, str] | None:
+        return _name_and_password(asked.authorization) if BASIC in self.methods else None
 
     async def _is_right(self, address: str, name: str, password: str) -> bool:
         question = self._verdicts.ask(name, password)
@@ -156,14 +172,16 @@ def demanding(login: Login) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if is_for_everybody(request.path):
             return await handler(request)
+        asked = _asked(request)
         try:
-            principal = await login.principal(_asked(request))
+            principal = await login.principal(asked)
         except Busy:
             text = "too many passwords of this address are being looked at: try again in a moment"
             return web.json_response({"error": text}, status=429, headers={"Retry-After": "1"})
         if principal is None:
             return _refusal(login.methods)
         request[PRINCIPAL] = principal
+        request[IS_STILL_KNOWN] = lambda: login.still_knows(asked)
         return await handler(request)
 
     return check

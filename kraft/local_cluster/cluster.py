@@ -28,6 +28,7 @@ from typing import Any, Final
 from kraft.config_environment import PREFIX
 from kraft.local_cluster.identities import (
     AUTHORITY_FILE,
+    CERTIFICATE_FILE,
     CLIENT_FILES,
     Identities,
     write_client_files,
@@ -142,6 +143,8 @@ class LocalCluster:
             secret=secrets.token_urlsafe(24),
             identities=Identities.new() if secure else None,
         )
+        if secure:
+            self._refuse_to_overwrite(*CLIENT_FILES, AUTHORITY_FILE)
         made: list[Path] = []
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -161,6 +164,10 @@ class LocalCluster:
                 self._remove(*CLIENT_FILES, AUTHORITY_FILE)
             if isinstance(error, OSError):
                 raise UserError(f"cannot make a cluster in {self.directory}: {error.strerror}") from error
+            if isinstance(error, UnicodeEncodeError):
+                raise UserError(
+                    f"{error.object[error.start]!a} in --dir or --set is no text", EXIT_USAGE
+                ) from error
             raise
         return spec
 
@@ -189,6 +196,15 @@ class LocalCluster:
         node_dirs = {node.id: self.node_dir(node.id) for node in self.spec().nodes}
         write_certificates(self.directory, node_dirs, time.time(), addresses=addresses)
 
+    def _refuse_to_overwrite(self, *names: str) -> None:
+        """Raises UserError."""
+        found = [name for name in names if (self.directory / name).exists()]
+        if found:
+            raise UserError(
+                f"--secure writes {', '.join(found)} into {self.directory}, where there are such files already:"
+                " move them, or use another --dir"
+            )
+
     def _remove(self, *names: str) -> None:
         for name in names:
             (self.directory / name).unlink(missing_ok=True)
@@ -197,12 +213,7 @@ class LocalCluster:
         """One node's configuration and its formatted storage."""
         config = node_config(self.directory, node.id)
         config.touch(mode=0o600)
-        try:
-            config.write_text(spec.properties(node, self.directory), encoding="utf-8")
-        except UnicodeEncodeError as error:
-            raise UserError(
-                f"{error.object[error.start]!a} in --dir or --set is no text", EXIT_USAGE
-            ) from error
+        config.write_text(spec.properties(node, self.directory), encoding="utf-8")
         format_node(spec.cluster_id, config, ignore_formatted=True, users=users)
 
     def destroy(self) -> bool:
@@ -218,15 +229,23 @@ class LocalCluster:
             if (id_text := config.parent.name.removeprefix("node-")).isdecimal()
         }
         with permitted(self.directory):
+            own = (*CLIENT_FILES, AUTHORITY_FILE) if self._is_secured(folders.values()) else ()
             for node_id in folders:
                 self._send(node_id, signal.SIGKILL)
             for node_id, folder in folders.items():  # removing takes a while: by now all are to die
                 self._await_end(node_id, STOP_TIMEOUT_S)
                 shutil.rmtree(folder, ignore_errors=True)
-            self._remove(*CLIENT_FILES, AUTHORITY_FILE, STATE_FILE)
+            self._remove(*own, STATE_FILE)
         with contextlib.suppress(OSError):  # other files of the user's may lie in it
             self.directory.rmdir()
         return True
+
+    def _is_secured(self, folders: Iterable[Path]) -> bool:
+        """Whether files for clients in the folder are the cluster's, and not the user's."""
+        try:
+            return self.spec().identities is not None
+        except UserError:
+            return any((folder / CERTIFICATE_FILE).exists() for folder in folders)
 
     # -- processes
 

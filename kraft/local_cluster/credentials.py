@@ -50,9 +50,8 @@ def write_certificates(
     names = [x509.DNSName("localhost"), *(x509.IPAddress(ipaddress.ip_address(one)) for one in addresses)]
     begins = datetime.fromtimestamp(now_s, UTC) - _CLOCKS_MAY_DIFFER
     authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, f"kraft cluster in {directory.name}"[:64])]
-    )
+    folder = directory.name.encode("ascii", "replace").decode()  # a name has 64 bytes at most
+    authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kraft cluster in {folder}"[:64])])
     own = (
         _builder(authority, authority, authority_key.public_key(), begins)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

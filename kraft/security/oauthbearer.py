@@ -107,10 +107,10 @@ def parse_jwks(text: bytes) -> Keys:
 def _key(one: Any) -> Key | None:
     if not isinstance(one, dict) or one.get("kty") not in ("RSA", "EC") or one.get("use", "sig") != "sig":
         return None
-    if "key_ops" in one and "verify" not in one["key_ops"]:
-        return None
     public = {name: one[name] for name in ("kty", "n", "e", "crv", "x", "y") if name in one}
     try:
+        if "key_ops" in one and "verify" not in one["key_ops"]:
+            return None
         if public["kty"] == "RSA" and _bits(public["n"]) < RSA_BITS_MIN:
             return None
         key = import_key(public)

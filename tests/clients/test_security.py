@@ -152,7 +152,7 @@ def test_certificates_say_who_clients_are(secured: SecuredCluster) -> None:
         assert stranger.recv(1) == b"", "without a certificate a connection is closed"
 
 
-STREAMED, SESSIONS = 5_000, 3
+STREAMED, SESSIONS = 5_000, 2
 
 
 def test_a_session_is_renewed_in_mid_stream(secured: SecuredCluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -17,6 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kraft.http.console.access import PRINCIPAL
 from kraft.http.console.routes import Console
+from kraft.http.console.streams import KEEP_OPEN
 from kraft.network.request_times import PhaseTimes
 from kraft.protocol.api import AclOperation, ResourceType
 from kraft.security.super_users import STANDARD_AUTHORIZER
@@ -297,6 +299,7 @@ async def test_nobody_sees_what_no_acl_lets_them_see() -> None:
         app = web.Application(middlewares=[log_in])
         console = Console(node, lambda: 0, PhaseTimes())
         console.add_routes(app)
+        app[KEEP_OPEN] = lambda request: None
         async with TestClient(TestServer(app)) as client:
 
             async def get(user: str, path: str) -> tuple[int, Any]:
@@ -336,4 +339,20 @@ async def test_nobody_sees_what_no_acl_lets_them_see() -> None:
             assert (await get("User:operator", "/api/overview"))[1]["totals"]["partitions"] == 2
             assert (await get("User:operator", "/api/brokers/1"))[1]["configs"] is None
             assert (await get("User:root", "/api/brokers/1"))[1]["configs"]
+
+            for user, topic, begun in (
+                ("User:operator", "metadata", b"event: metadata"),
+                ("User:sees-one", "group:readers", b"event: group"),
+            ):
+                path = f"/api/events?topics={topic}"
+                async with client.get(path, headers={"X-User": user}) as response:
+                    await response.content.readuntil(begun)
+                    for resource, name, operation in RIGHTS[user]:
+                        acl = Acl(resource, name, LITERAL, user, "*", operation, ALLOW)
+                        authorizer._patterns[resource].change(acl, is_there=False)
+                    authorizer._remembered.clear()
+                    async with asyncio.timeout(60):
+                        await response.content.read()  # it ends
+                async with client.get(path, headers={"X-User": user}) as response:
+                    assert await response.content.readuntil(b"event: refused")
         await console.close()

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from kraft.http.console.access import Access
 from kraft.http.messages.routes import READERS_MAX
 from kraft.http.messages.tailing import BEHIND_MAX
 from kraft.security.super_users import STANDARD_AUTHORIZER
@@ -421,6 +422,25 @@ def test_messages_are_for_those_who_may_read_the_topic() -> None:
             assert status == 403
             assert b"may not READ topic" in body
             assert b'"value"' not in body
+
+
+def test_what_is_being_sent_ends_with_the_right(
+    shared_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = shared_cluster.create_topic("half-secret")
+    produce(shared_cluster, topic, {"value": b"x"})
+    answers: list[bool] = []
+
+    def allows_once(*_: object) -> bool:
+        return bool(answers) and answers.pop()
+
+    monkeypatch.setattr(Access, "allows", allows_once)
+    answers.append(True)
+    with events(shared_cluster, path_of(topic, "/search", q="x")) as stream:
+        assert list(stream) == []
+    answers.append(True)
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        shared_cluster.get(1, path_of(topic, "/download", offset="earliest"))
 
 
 def deny(running: ThreadedCluster, topic: str, operation: AclOperation) -> None:

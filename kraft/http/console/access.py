@@ -8,6 +8,7 @@ broker does.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from aiohttp import web
@@ -31,6 +32,8 @@ class AuthorizerOf(Protocol):
 
 PRINCIPAL: Final = web.RequestKey("principal", str)
 """The key of a request that has been told who sends it."""
+IS_STILL_KNOWN: web.RequestKey[Callable[[], bool]] = web.RequestKey("is_still_known")
+"""Of the same requests: whether who sends it may still log in. Asked by answers that take long."""
 
 
 def principal_of(request: web.Request) -> str:

@@ -23,6 +23,7 @@ from kraft.http.console.topics import PARTITION_SORTS, TOPIC_SORTS, Topics
 from kraft.network.request_times import PhaseTimes
 from kraft.protocol.api import AclOperation, ResourceType
 from kraft.security.authorizer import StandardAuthorizer
+from quorum.metadata.acls import CLUSTER_NAME
 from quorum.metadata.changes import ImageDiff
 from quorum.metadata.image import EMPTY, MetadataImage
 
@@ -155,18 +156,25 @@ class Console:
         topics = topics_of(request.query.get("topics"))
         ticks: list[tuple[str, Tell]] = []
         refused: list[dict[str, str]] = []
+        needed: list[tuple[ResourceType, str]] = []
         changes = None
         for topic in topics:
             try:
                 if topic == "metadata":
                     self.access.demand(request, _DESCRIBE, _CLUSTER)
                     changes = self._changes
+                    needed.append((_CLUSTER, CLUSTER_NAME))
                 else:
                     ticks.append(self._tick(request, topic))
+                    needed += [(_GROUP, topic[len(GROUP) :])] if topic.startswith(GROUP) else []
             except web.HTTPForbidden as error:
                 refused.append({"topic": topic, "error": json.loads(error.text or "{}").get("error", "")})
         response: web.StreamResponse | None = None
-        async with self.streams.open(request) as stream:
+
+        def is_allowed() -> bool:
+            return all(self.access.allows(request, _DESCRIBE, *one) for one in needed)
+
+        async with self.streams.open(request, is_allowed) as stream:
             response = stream.response
             for one in refused:
                 await stream.send("refused", one)
@@ -177,8 +185,7 @@ class Console:
     def _tick(self, request: web.Request, topic: str) -> tuple[str, Tell]:
         """The event of a topic, and what tells it. Raises HTTPForbidden."""
         if topic == "overview":
-            rights = self._rights(request)
-            return "overview", lambda: self.overviews.document(rights, history=False)
+            return "overview", lambda: self.overviews.document(self._rights(request), history=False)
         if topic == "groups":
             may_see = self._may_see(request, _GROUP)
             return "groups", lambda: self.groups.streamed(may_see)

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from kraft.http.console.access import IS_STILL_KNOWN
+
 STREAMS_MAX: Final = 64
 WRITE_TIMEOUT_S: Final = 5.0
 RETRY_MS: Final = 2_000
@@ -24,14 +26,27 @@ KEEP_OPEN: web.AppKey[Callable[[web.BaseRequest], None]] = web.AppKey("keep_open
 
 
 class StreamOver(Exception):
-    """The browser is gone, or does not read."""
+    """The browser is gone, or does not read, or its user may not any more."""
+
+
+def is_still_known(request: web.BaseRequest) -> bool:
+    """Whether who asked may still log in, where a login is needed."""
+    asked: Callable[[], bool] = request.get(IS_STILL_KNOWN, _always)
+    return asked()
+
+
+def _always() -> bool:
+    return True
 
 
 class EventStream:
     """One connection; one task sends."""
 
-    def __init__(self, request: web.Request, response: web.StreamResponse) -> None:
+    def __init__(
+        self, request: web.Request, response: web.StreamResponse, is_allowed: Callable[[], bool]
+    ) -> None:
         self._request = request
+        self._is_allowed = is_allowed
         self.response = response
         """For the handler to return."""
 
@@ -48,10 +63,12 @@ class EventStream:
         await self._write(b": \n\n")
 
     def check(self) -> asyncio.Transport:
-        """Raises StreamOver if the browser is gone already."""
+        """Raises StreamOver if the browser is gone already, or its user's rights are."""
         transport = self._request.transport
         if transport is None or transport.is_closing():
             raise StreamOver
+        if not is_still_known(self._request) or not self._is_allowed():
+            raise StreamOver  # it asks again, and is told why not
         return transport
 
     async def _write(self, data: bytes) -> None:
@@ -77,8 +94,11 @@ class Streams:
         return len(self._tasks)
 
     @asynccontextmanager
-    async def open(self, request: web.Request) -> AsyncIterator[EventStream]:
-        """The stream in answer to a request; that it is over inside is no error. Raises HTTPServiceUnavailable."""
+    async def open(
+        self, request: web.Request, is_allowed: Callable[[], bool] = _always
+    ) -> AsyncIterator[EventStream]:
+        """The stream in answer to a request; that it is over inside is no error. It ends when `is_allowed`, which is
+        asked before each event, says no. Raises HTTPServiceUnavailable."""
         if len(self._tasks) >= self._streams_max:
             text = json.dumps(
                 {"error": f"{self._streams_max} streams are open: close some, or ask another node"}
@@ -94,7 +114,7 @@ class Streams:
             with suppress(ConnectionError):  # of a browser that is gone already: what is sent first finds out
                 await response.prepare(request)
                 await response.write(f"retry: {RETRY_MS}\n\n".encode())
-            yield EventStream(request, response)
+            yield EventStream(request, response, is_allowed)
         except (StreamOver, ConnectionError):
             return
         finally:

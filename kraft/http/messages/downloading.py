@@ -35,7 +35,8 @@ class Download:
         self._query = query
 
     async def run(self, request: web.Request, keep_open: Callable[[], None]) -> web.StreamResponse:
-        """The answer, sent. Records of several partitions come as they were read."""
+        """The answer, sent. Records of several partitions come as they were read. `keep_open` is called after each
+        part; the answer is cut off if that raises ConnectionError."""
         selection = self._query.selection
         numbers = chosen(selection.partitions, len(self._reads.topic.partitions))
         bounds = await self._reads.bounds(numbers)

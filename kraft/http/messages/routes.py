@@ -15,7 +15,7 @@ from aiohttp import web
 from kraft.broker.server import BrokerServer
 from kraft.http.console.access import ACCESS
 from kraft.http.console.paging import QueryError
-from kraft.http.console.streams import KEEP_OPEN, Streams
+from kraft.http.console.streams import KEEP_OPEN, Streams, is_still_known
 from kraft.http.messages.downloading import Download, headers, raw_field
 from kraft.http.messages.leaders import TopicReads
 from kraft.http.messages.pages import Page
@@ -102,7 +102,7 @@ class Messages:
         query = search_query(request.query)
         chosen(query.selection.partitions, len(topic.partitions))
         with self._reader(broker, topic, query.selection.read_committed) as reads:
-            async with self._streams.open(request) as stream:
+            async with self._streams.open(request, self._still_readable(request, topic)) as stream:
                 await Search(reads, self._executor, query).run(stream)
         return stream.response
 
@@ -111,9 +111,7 @@ class Messages:
         query = tail_query(request.query)
         chosen(query.partitions, len(topic.partitions))
 
-        def is_allowed() -> bool:
-            return request.app[ACCESS].allows(request, AclOperation.READ, ResourceType.TOPIC, topic.name)
-
+        is_allowed = self._still_readable(request, topic)
         with self._reader(broker, topic, query.read_committed) as reads:
             async with self._streams.open(request) as stream:
                 await Tail(reads, self._executor, query, is_allowed).run(stream)
@@ -124,10 +122,15 @@ class Messages:
         query = download_query(request.query)
         if not isinstance(query, RawQuery):
             chosen(query.selection.partitions, len(topic.partitions))
+            is_allowed = self._still_readable(request, topic)
+
+            def keep_open() -> None:
+                if not is_allowed() or not is_still_known(request):
+                    raise ConnectionAbortedError("the right to read it was taken back")
+                request.app[KEEP_OPEN](request)
+
             with self._reader(broker, topic, query.selection.read_committed) as reads:
-                return await Download(reads, self._executor, query).run(
-                    request, lambda: request.app[KEEP_OPEN](request)
-                )
+                return await Download(reads, self._executor, query).run(request, keep_open)
         with self._reader(broker, topic, query.read_committed) as reads:
             found = await raw_field(reads, self._executor, query)
         if isinstance(found, str):
@@ -150,6 +153,10 @@ class Messages:
         if topic is None:
             raise Refusal(404, f"there is no topic {name[:255]!r}")
         return broker, topic
+
+    def _still_readable(self, request: web.Request, topic: TopicImage) -> Callable[[], bool]:
+        """An ACL may be taken back while an answer is sent."""
+        return lambda: request.app[ACCESS].allows(request, AclOperation.READ, ResourceType.TOPIC, topic.name)
 
     @contextmanager
     def _reader(self, broker: BrokerServer, topic: TopicImage, read_committed: bool) -> Iterator[TopicReads]:

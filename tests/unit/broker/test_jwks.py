@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 import kraft.broker.jwks as jwks
 from kraft.broker.jwks import TokenJudge
@@ -74,6 +75,34 @@ async def test_keys_of_a_file(tmp_path: Path) -> None:
     await judging.start()
     assert judging(ISSUES.token(time.time())).name == "alice"
     await judging.close()
+
+
+async def test_keys_of_strange_kinds_do_not_end_the_fetching(tmp_path: Path) -> None:
+    """Nor do they keep the broker from starting."""
+    file = tmp_path / "jwks.json"
+    file.write_bytes(ISSUES.jwks({**ISSUES.rsa.as_dict(private=False), "kid": "odd", "key_ops": 5}))
+    judging = judge(file.as_uri())
+    await judging.start()
+    assert judging(ISSUES.token(time.time())).name == "alice"
+    await judging.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "lines"),
+    [("http://issuer.example/keys", 1), ("https://issuer.example/keys", 0), ("http://127.0.0.1/keys", 0)],
+)
+async def test_keys_that_anybody_can_change_on_their_way_are_warned_of(
+    url: str, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answered(_: str) -> bytes:
+        return ISSUES.jwks()
+
+    monkeypatch.setattr(jwks, "_get", answered)
+    with capture_logs() as logs:
+        judging = judge(url)
+        await judging.start()
+        await judging.close()
+    assert len([line for line in logs if line["log_level"] == "warning"]) == lines
 
 
 async def test_a_file_that_is_not_there_keeps_the_broker_from_starting(tmp_path: Path) -> None:

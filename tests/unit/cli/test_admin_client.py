@@ -10,8 +10,9 @@ import pytest
 from kraft.cli.app import run
 from kraft.cli.consume import positions
 from kraft.cli.shared import admin_client
-from kraft.cli.shared.admin_client import AdminClient, raise_for
+from kraft.cli.shared.admin_client import AdminClient, Peers, raise_for
 from kraft.cli.shared.command_config import CommandConfig, Servers
+from kraft.network.authentication import AuthenticatedConnection
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
@@ -47,7 +48,15 @@ async def strange_servers() -> AsyncIterator[tuple[str, str]]:
 async def test_the_first_server_that_answers_is_taken(
     strange_servers: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin_client, "CONNECT_TIMEOUT_S", 0.5)
+    """The silent one costs its time; whoever answers may be slow here."""
+    answering = admin_client._answering
+
+    async def timed(peers: Peers, host: str, port: int) -> AuthenticatedConnection:
+        is_silent = f"{host}:{port}" == strange_servers[1]
+        monkeypatch.setattr(admin_client, "CONNECT_TIMEOUT_S", 0.1 if is_silent else 60.0)
+        return await answering(peers, host, port)
+
+    monkeypatch.setattr(admin_client, "_answering", timed)
     with FakeCluster() as cluster:
         cluster.create_topic("t")
         client = await AdminClient.connect(",".join((*strange_servers, cluster.bootstrap)))

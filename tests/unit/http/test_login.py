@@ -8,6 +8,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from structlog.testing import capture_logs
 from kraft.broker.tls import server_context
 from kraft.config import HTTP_LISTENER, ConfigError, load_config
 from kraft.http import login
-from kraft.http.console.access import PRINCIPAL
+from kraft.http.console.access import IS_STILL_KNOWN, PRINCIPAL
 from kraft.http.hosts import AllowedHosts
 from kraft.http.login import Login, demanding, make_login
 from kraft.http.server import HttpServer
@@ -183,10 +184,19 @@ async def test_a_certificate_says_who_asks(tmp_path: Path) -> None:
 
 
 async def test_who_asks_is_told_to_what_follows() -> None:
-    doors, _ = make("http.authentication=basic\n")
+    """And whether that holds still, for answers that take long."""
+    credentials: dict[Any, Any] = {("alice", 2): ALICE}
+    doors, _ = make("http.authentication=basic\n", None, credentials)
     assert doors is not None
+    again = replace(ALICE, salt=b"pepper")
 
     async def who(request: web.Request) -> web.Response:
+        held = [request[IS_STILL_KNOWN]()]
+        for now in ({}, {("alice", 2): again}, {("alice", 2): ALICE}):
+            credentials.clear()
+            credentials.update(now)
+            held.append(request[IS_STILL_KNOWN]())
+        assert held == [True, False, False, False], "who is not remembered has to ask again"
         return web.Response(text=request[PRINCIPAL])
 
     app = web.Application(middlewares=[demanding(doors)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from datetime import UTC, datetime, timedelta
@@ -113,6 +114,31 @@ def test_clusters_have_nothing_in_common(secured: LocalCluster, tmp_path: Path) 
 def test_destroying_removes_all_of_it(secured: LocalCluster) -> None:
     assert secured.destroy()
     assert not secured.directory.exists()
+
+
+def test_files_of_the_user_are_neither_overwritten_nor_removed(tmp_path: Path) -> None:
+    """They have usual names."""
+    files = [tmp_path / name for name in (*CLIENT_FILES, AUTHORITY_FILE)]
+    for file in files:
+        file.write_text("the user's")
+    cluster = LocalCluster(tmp_path)
+    with pytest.raises(UserError, match=r"client\.properties, .*ca\.pem into .*: move them"):
+        cluster.create(1, 19092, {}, secure=True)
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    cluster.create(1, 19092, {})
+    assert cluster.destroy()
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    assert {file.read_text() for file in files} == {"the user's"}
+
+
+@pytest.mark.parametrize("name", ["データ" * 20, "x" * 200])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    LocalCluster(tmp_path / name).create(1, 19092, {}, secure=True)
+
+
+def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no text"):
+        LocalCluster(tmp_path / os.fsdecode(b"x\xff")).create(1, 19092, {}, secure=True)
 
 
 def test_a_setting_that_cannot_work_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -178,6 +178,8 @@ def test_only_keys_for_signatures_of_this_kind_are_taken_from_a_jwks() -> None:
             small,
             {**rsa, "kid": "enc", "use": "enc"},
             {**rsa, "kid": "signs", "key_ops": ["sign"]},
+            {**rsa, "kid": "no list", "key_ops": 5},
+            {**rsa, "kid": "null", "key_ops": None},
             {**rsa, "kid": "hs", "alg": "HS256"},
             {"kty": "RSA", "kid": "broken", "n": "!", "e": 3},
             {**rsa, "kid": "only-384", "alg": "RS384"},

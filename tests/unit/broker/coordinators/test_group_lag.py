@@ -296,7 +296,7 @@ async def test_a_defect_costs_the_round_and_not_the_broker(one_round: Round) -> 
 
     lag.measure, peer.request = measuring, broken  # type: ignore[method-assign]
     lag.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):  # the log shows the defect with all that was known: that takes its time
         await ended.get()
         assert lag.view().offsets == 0
         peer.request = answer  # type: ignore[method-assign]

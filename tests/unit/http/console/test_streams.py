@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from kraft.http.console import streams
+from kraft.http.console.access import IS_STILL_KNOWN
 from kraft.http.console.events import Teller, topics_of
 from kraft.http.console.paging import QueryError
 from kraft.http.console.streams import KEEP_OPEN, Streams
@@ -29,10 +30,12 @@ class World:
         self.kept_open = 0
         self.outbox: asyncio.Queue[Any] = asyncio.Queue()
         self.ended = asyncio.Event()
+        self.is_known = self.is_allowed = True
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        request[IS_STILL_KNOWN] = lambda: self.is_known
         try:
-            async with self.streams.open(request) as stream:
+            async with self.streams.open(request, lambda: self.is_allowed) as stream:
                 response = stream.response
                 while True:
                     await stream.send("news", await self.outbox.get())
@@ -94,6 +97,17 @@ async def test_a_browser_that_goes_ends_its_stream(client: Client, world: World)
             world.outbox.put_nowait("are you there?")
             await asyncio.sleep(0)
     assert world.streams.count == 0
+
+
+@pytest.mark.parametrize("lost", ["is_known", "is_allowed"])
+async def test_a_stream_ends_with_the_rights_of_its_user(client: Client, world: World, lost: str) -> None:
+    async with client.get("/") as response, asyncio.timeout(60):
+        world.outbox.put_nowait("before")
+        await response.content.readuntil(b"before")
+        setattr(world, lost, False)
+        world.outbox.put_nowait("after")
+        assert b"after" not in await response.content.read()
+    assert world.ended.is_set()
 
 
 async def test_one_more_than_there_may_be_is_told_so(client: Client, world: World) -> None:
