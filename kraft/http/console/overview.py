@@ -143,7 +143,11 @@ def found_problems(
     named, counts = partition_problems(seen.structure, rights.topic)
     counts.update(problem.kind for problem, _ in (*causes, *groups))
     worst, rest = (
-        [(problem, {"topic": topic, "partition": n}) for state in states for problem, topic, n in named[state]]
+        [
+            (problem, {"topic": topic, "partition": n})
+            for state in states
+            for problem, topic, n in named[state]
+        ]
         for states in ((OFFLINE, UNDER_MIN_ISR), (UNDER_REPLICATED,))
     )
     return [*causes, *worst, *groups, *rest], counts
