@@ -64,7 +64,7 @@ def shown_bytes(message: Json) -> int:
     """What a `message_view` shows of a record, about."""
     fields = (message["key"], message["value"], *(one["value"] for one in message["headers"]))
     names = sum(len(one["name"]) for one in message["headers"])
-    return names + sum(one["shown_bytes"] for one in fields if one is not None)
+    return int(names + sum(one["shown_bytes"] for one in fields if one is not None))
 
 
 def encoded(document: Mapping[str, Any]) -> bytes:

@@ -167,6 +167,26 @@ def test_a_bomb_is_not_unfolded() -> None:
     assert opened.skipped == Skipped(too_large=1)
 
 
+def test_a_bomb_of_headers_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraft.http.messages.batches.HEADERS_MAX", 20_000)
+    bomb = build_batch([(5, b"k", b"v", (("", None),) * 20_001)], codec=Codec.ZSTD)
+    assert len(bomb) < 1_000
+    opened = open_batches(bomb + batch_at(1, b"after"), (), span())
+    assert values(opened) == [b"after"]
+    assert opened.skipped == Skipped(too_large=1)
+
+
+def test_large_batches_of_records_with_some_headers_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraft.http.messages.batches.HEADERS_MAX", 12)
+    headers = (("a", b"1"), ("b", None), ("c", b"x" * 200))
+    batch = build_batch(
+        [(5, key, value, headers) for key in (None, b"", b"k" * 90) for value in (None, b"v")]
+    )
+    assert open_batches(batch, (), span()).skipped == Skipped(too_large=1)
+    monkeypatch.setattr("kraft.http.messages.batches.HEADERS_MAX", 18)
+    assert len(open_batches(batch, (), span()).rows) == 6
+
+
 def test_a_job_opens_a_bounded_part_of_an_answer() -> None:
     data = b"".join(batch_at(n, bytes(1024 * 1024), codec=Codec.LZ4) for n in range(20))
     opened = open_batches(data, (), span())
