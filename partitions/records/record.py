@@ -184,6 +184,30 @@ def skip_headers(body: bytes, at: int) -> int:
     return at
 
 
+def header_count(body: bytes, header: BatchHeader) -> int:
+    """How many headers the records of a batch claim to have, from its decompressed bytes: what decoding would build.
+
+    Builds nothing, and looks at no header. Raises MalformedRecordError at bytes that cannot be the next record.
+    """
+    at = total = 0
+    for number in range(header.record_count):
+        try:
+            length, start = _varint(body, at)
+            if length < 0:
+                raise MalformedRecordError(f"record {number} has an impossible length")
+            _, at = _varint(body, start + 1)  # the byte between is the record's attributes
+            _, at = _varint(body, at)
+            for _ in ("key", "value"):
+                size, at = _varint(body, at)
+                at += max(size, 0)
+            count, _ = _varint(body, at)
+        except IndexError as error:
+            raise MalformedRecordError(f"record {number} is cut off") from error
+        total += max(count, 0)
+        at = start + length
+    return total
+
+
 def record_times(body: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
     """Offset and timestamp (ms) of each record in turn, from the batch's decompressed bytes.
 

@@ -33,6 +33,11 @@ HTML = b"<!doctype html><h1>owned</h1><img src=x onerror=\"document.title = 'own
 NO_TEXT = b"caf\xe9 \xff\xfe"
 MEGABYTE = b"<b>" + b"\x00\x01" * (512 * 1024 - 2)
 ODD_GROUP = "<img src=x onerror=alert(1)>"
+NESTED = """import("/static/pages/fields.js").then(({shown}) => {
+    const text = "[".repeat(2e5) + "]".repeat(2e5);
+    const {form, cut} = shown({text, size_bytes: 4e5, shown_bytes: 4e5}, "auto");
+    return [form, cut];
+})"""
 SETTINGS = PATIENCE | {"metrics.groups.interval.ms": "1000", "min.insync.replicas": "2"}
 
 
@@ -333,6 +338,7 @@ def test_untrusted_bytes_are_shown_and_do_nothing(browser: Browser, world: World
         expect(page.locator("main")).to_contain_text(ODD_GROUP)
         page.get_by_role("link", name=ODD_GROUP).first.click()
         expect(page.get_by_role("heading", level=1)).to_contain_text(ODD_GROUP)
+        assert page.evaluate(NESTED) == ["json", True], "what is nested deeply does not hold the tab up"
         assert page.locator("main script, main img, main iframe").count() == 0
         assert "owned" not in page.title()
         assert title != "owned"

@@ -270,7 +270,12 @@ RIGHTS = {
         (ResourceType.TOPIC, "one", AclOperation.DESCRIBE_CONFIGS),
         (ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE),
     ],
+    "User:admin": [
+        (ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE),
+        (ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE_CONFIGS),
+    ],
 }
+METADATA = ("/api/metadata", "/api/metadata/log")
 
 
 @web.middleware
@@ -291,10 +296,8 @@ async def test_nobody_sees_what_no_acl_lets_them_see() -> None:
     async with cluster(1, properties) as made:
         node: Any = made.nodes[1]
         authorizer = node.broker.authorization.authorizer
-        for principal, rights in RIGHTS.items():
-            for resource, name, operation in rights:
-                acl = Acl(resource, name, LITERAL, principal, "*", operation, ALLOW)
-                authorizer._patterns[resource].change(acl, is_there=True)
+        for principal in RIGHTS:
+            change_rights(authorizer, principal, are_there=True)
         await node.broker.services.topic_creation.ensure([NewTopic("one"), NewTopic("two")], 5.0)
         app = web.Application(middlewares=[log_in])
         console = Console(node, lambda: 0, PhaseTimes())
@@ -317,18 +320,13 @@ async def test_nobody_sees_what_no_acl_lets_them_see() -> None:
             )
             assert (await get("User:sees-one", "/api/groups/other"))[0] == 403
             assert (await get("User:sees-one", "/api/groups/readers"))[0] == 404
-            for path in (
-                "/api/brokers",
-                "/api/brokers/1",
-                "/api/quorum",
-                "/api/metadata",
-                "/api/metadata/log",
-            ):
+            for path in ("/api/brokers", "/api/brokers/1", "/api/quorum", *METADATA):
                 assert await get("User:sees-one", path) == (
                     403,
                     {"error": "User:sees-one may not DESCRIBE the cluster: an ACL has to allow it"},
                 )
-                assert (await get("User:operator", path))[0] == 200
+                assert (await get("User:operator", path))[0] == (403 if path in METADATA else 200)
+                assert (await get("User:admin", path))[0] == 200
             overview = (await get("User:sees-one", "/api/overview"))[1]
             assert (overview["brokers"], overview["quorum"], overview["principal"]) == (
                 [],
@@ -339,20 +337,48 @@ async def test_nobody_sees_what_no_acl_lets_them_see() -> None:
             assert (await get("User:operator", "/api/overview"))[1]["totals"]["partitions"] == 2
             assert (await get("User:operator", "/api/brokers/1"))[1]["configs"] is None
             assert (await get("User:root", "/api/brokers/1"))[1]["configs"]
-
-            for user, topic, begun in (
-                ("User:operator", "metadata", b"event: metadata"),
-                ("User:sees-one", "group:readers", b"event: group"),
-            ):
-                path = f"/api/events?topics={topic}"
-                async with client.get(path, headers={"X-User": user}) as response:
-                    await response.content.readuntil(begun)
-                    for resource, name, operation in RIGHTS[user]:
-                        acl = Acl(resource, name, LITERAL, user, "*", operation, ALLOW)
-                        authorizer._patterns[resource].change(acl, is_there=False)
-                    authorizer._remembered.clear()
-                    async with asyncio.timeout(60):
-                        await response.content.read()  # it ends
-                async with client.get(path, headers={"X-User": user}) as response:
-                    assert await response.content.readuntil(b"event: refused")
+            await see_no_more_than_rights_go(client, authorizer, node)
         await console.close()
+
+
+def change_rights(authorizer: Any, principal: str, *, are_there: bool) -> None:
+    for resource, name, operation in RIGHTS[principal]:
+        acl = Acl(resource, name, LITERAL, principal, "*", operation, ALLOW)
+        authorizer._patterns[resource].change(acl, is_there=are_there)
+    authorizer._remembered.clear()
+
+
+async def see_no_more_than_rights_go(client: TestClient[Any, Any], authorizer: Any, node: Any) -> None:
+    """Streams of rights that are taken back."""
+
+    def stream(user: str, topics: str) -> Any:
+        return client.get(f"/api/events?topics={topics}", headers={"X-User": user})
+
+    async def next_event(stream: Any) -> tuple[str, Any]:
+        event = ""
+        while True:
+            line = (await stream.content.readline()).decode()
+            assert line, "the stream has ended"
+            if line.startswith("event: "):
+                event = line[7:].strip()
+            elif line.startswith("data: "):
+                return event, json.loads(line[6:])
+
+    async with (
+        asyncio.timeout(60),
+        stream("User:admin", "metadata") as metadata,
+        stream("User:sees-one", "group:readers") as group,
+        stream("User:operator", "overview,metadata") as overview,
+    ):
+        assert (await next_event(metadata))[1]["entries"] == []
+        assert (await next_event(group))[1]["error"] == "there is no group 'readers'"
+        event, refused = await next_event(overview)
+        assert (event, refused["topic"]) == ("refused", "metadata")
+        assert (await next_event(overview))[1]["quorum"] is not None
+        for principal in RIGHTS:
+            change_rights(authorizer, principal, are_there=False)
+        await node.broker.services.topic_creation.ensure([NewTopic("three")], 5.0)
+        assert b"three" not in await metadata.content.read()
+        await group.content.read()
+        while (await next_event(overview))[1]["quorum"] is not None:
+            pass

@@ -355,6 +355,8 @@ def test_a_download_has_every_record_and_says_where_it_ends(shared_cluster: Thre
     *lines, end = [json.loads(line) for line in body.splitlines()]
     assert [one["offset"] for one in lines] == [0, 1, 2, 3, 4]
     assert (end["end"], end["next_offsets"]) == ("limit", {"1": 5})
+    body = shared_cluster.get(1, path_of(topic, "/download", limit=1))[2]
+    assert len(body.splitlines()) == 2, "fewer records than partitions are no reason to send none"
 
 
 def test_what_cannot_be_answered_is_said(shared_cluster: ThreadedCluster, odd: str) -> None:

@@ -42,9 +42,12 @@ class Remembered(Generic[T]):
         now_s = asyncio.get_running_loop().time()
         known = self._tasks.get(key)
         if known is None or (known[1].done() and known[0] <= now_s):
+            for old in [
+                one for one, (until_s, task) in self._tasks.items() if task.done() and until_s <= now_s
+            ]:
+                del self._tasks[old]  # or what somebody looked at once would stay in memory
             while len(self._tasks) >= self._kept_max:
                 self._tasks.pop(next(iter(self._tasks)))
-            self._tasks.pop(key, None)
             task = asyncio.ensure_future(find())
             task.add_done_callback(_look_at_error)
             known = self._tasks[key] = (now_s + self._fresh_s, task)

@@ -23,9 +23,17 @@ from kraft.cluster_problems import (
 from kraft.http.console.asking import Remembered
 from kraft.http.console.brokers import Brokers
 from kraft.http.console.cluster import Cluster, Document
-from kraft.http.console.structure import STATES, Structure, partition_problems
+from kraft.http.console.structure import (
+    NAMED_MAX,
+    OFFLINE,
+    STATES,
+    UNDER_MIN_ISR,
+    UNDER_REPLICATED,
+    Structure,
+    partition_problems,
+)
 
-PROBLEMS_OF_A_KIND_MAX: Final = 25
+PROBLEMS_OF_A_KIND_MAX: Final = NAMED_MAX
 """A broker that is down takes thousands of partitions along, which must not hide what else is wrong."""
 VOTER_SILENT_MS: Final = 5_000
 """A voter that lives is heard of several times a second."""
@@ -69,8 +77,7 @@ class Overviews:
         """As `rights` let it be seen."""
         seen = await self._looks.get("overview", self._look)
         node = self._cluster.node
-        problems = list(found_problems(seen, rights))
-        counts = Counter(problem.kind for problem, _ in problems)
+        problems, counts = found_problems(seen, rights)
         views = [view for view in seen.views.values() if view is not None] if rights.cluster else []
         document = {
             "at_ms": seen.at_ms,
@@ -126,18 +133,24 @@ def first_of_each_kind(
             yield problem, subject
 
 
-def found_problems(seen: Seen, rights: Rights) -> Iterator[tuple[Problem, dict[str, Any]]]:
-    """Each with what it is about: causes first, then partitions, the worst first."""
-    if rights.cluster:
-        yield from _of_brokers(seen)
-        yield from _of_quorum(seen)
-        yield from _of_disks(seen)
-    worst, rest = partition_problems(seen.structure, rights.topic)
-    for problem, topic, number in sorted(worst, key=lambda one: one[0].kind):
-        yield problem, {"topic": topic, "partition": number}
-    yield from _of_groups(seen, rights.group)
-    for problem, topic, number in rest:
-        yield problem, {"topic": topic, "partition": number}
+def found_problems(
+    seen: Seen, rights: Rights
+) -> tuple[Sequence[tuple[Problem, dict[str, Any]]], Mapping[str, int]]:
+    """Each with what it is about: causes first, then partitions, the worst first; and how many there are by kind, of
+    which partitions are not all named."""
+    causes = [*_of_brokers(seen), *_of_quorum(seen), *_of_disks(seen)] if rights.cluster else []
+    groups = list(_of_groups(seen, rights.group))
+    named, counts = partition_problems(seen.structure, rights.topic)
+    counts.update(problem.kind for problem, _ in (*causes, *groups))
+    worst, rest = (
+        [
+            (problem, {"topic": topic, "partition": n})
+            for state in states
+            for problem, topic, n in named[state]
+        ]
+        for states in ((OFFLINE, UNDER_MIN_ISR), (UNDER_REPLICATED,))
+    )
+    return [*causes, *worst, *groups, *rest], counts
 
 
 def _of_brokers(seen: Seen) -> Iterator[tuple[Problem, dict[str, Any]]]:

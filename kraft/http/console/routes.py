@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -18,7 +19,7 @@ from kraft.http.console.metadata import Metadata
 from kraft.http.console.overview import Overviews, Rights
 from kraft.http.console.paging import PAGE_SIZE_MAX, QueryError, page_of, whole_number
 from kraft.http.console.static import StaticFile, answer, console_files
-from kraft.http.console.streams import Streams
+from kraft.http.console.streams import StreamOver, Streams
 from kraft.http.console.topics import PARTITION_SORTS, TOPIC_SORTS, Topics
 from kraft.network.request_times import PhaseTimes
 from kraft.protocol.api import AclOperation, ResourceType
@@ -138,14 +139,19 @@ class Console:
             raise NoAnswerError("no active controller answers")
         return web.json_response(document)
 
-    async def _metadata(self, request: web.Request) -> web.Response:
+    def _demand_metadata(self, request: web.Request) -> None:
+        """Configs are a part of the metadata."""
         self.access.demand(request, _DESCRIBE, _CLUSTER)
+        self.access.demand(request, AclOperation.DESCRIBE_CONFIGS, _CLUSTER)
+
+    async def _metadata(self, request: web.Request) -> web.Response:
+        self._demand_metadata(request)
         path = request.query.get("path", "/")
         document = self.metadata.at(path, page_of(request.query, ("name",), "name"))
         return _found(document, f"there is nothing at {path[:255]!r}")
 
     async def _metadata_log(self, request: web.Request) -> web.Response:
-        self.access.demand(request, _DESCRIBE, _CLUSTER)
+        self._demand_metadata(request)
         after = whole_number(request.query, "after", -1, -1, OFFSET_MAX)
         limit = whole_number(request.query, "limit", LOG_LIMIT, 1, PAGE_SIZE_MAX)
         return web.json_response(await self.metadata.log(after, limit))
@@ -156,25 +162,18 @@ class Console:
         topics = topics_of(request.query.get("topics"))
         ticks: list[tuple[str, Tell]] = []
         refused: list[dict[str, str]] = []
-        needed: list[tuple[ResourceType, str]] = []
-        changes = None
+        changes: Callable[[int | None], Awaitable[Any]] | None = None
         for topic in topics:
             try:
                 if topic == "metadata":
-                    self.access.demand(request, _DESCRIBE, _CLUSTER)
-                    changes = self._changes
-                    needed.append((_CLUSTER, CLUSTER_NAME))
+                    self._demand_metadata(request)
+                    changes = partial(self._changes, request)
                 else:
                     ticks.append(self._tick(request, topic))
-                    needed += [(_GROUP, topic[len(GROUP) :])] if topic.startswith(GROUP) else []
             except web.HTTPForbidden as error:
                 refused.append({"topic": topic, "error": json.loads(error.text or "{}").get("error", "")})
         response: web.StreamResponse | None = None
-
-        def is_allowed() -> bool:
-            return all(self.access.allows(request, _DESCRIBE, *one) for one in needed)
-
-        async with self.streams.open(request, is_allowed) as stream:
+        async with self.streams.open(request) as stream:
             response = stream.response
             for one in refused:
                 await stream.send("refused", one)
@@ -183,17 +182,20 @@ class Console:
         return response
 
     def _tick(self, request: web.Request, topic: str) -> tuple[str, Tell]:
-        """The event of a topic, and what tells it. Raises HTTPForbidden."""
+        """The event of a topic, and what tells it, as far as the rights go by then. Raises HTTPForbidden."""
         if topic == "overview":
             return "overview", lambda: self.overviews.document(self._rights(request), history=False)
         if topic == "groups":
             may_see = self._may_see(request, _GROUP)
             return "groups", lambda: self.groups.streamed(may_see)
         group_id = topic[len(GROUP) :]
-        self.access.demand(request, _DESCRIBE, _GROUP, group_id)
         may_see_topic = self._may_see(request, _TOPIC)
 
+        def demand() -> None:
+            self.access.demand(request, _DESCRIBE, _GROUP, group_id)
+
         async def tell() -> Any:
+            _or_end(demand)
             try:
                 document = await self.groups.described(group_id, may_see_topic)
             except NoAnswerError as error:
@@ -203,9 +205,11 @@ class Console:
             document.pop("history", None)
             return document
 
+        demand()
         return "group", tell
 
-    async def _changes(self, after: int | None) -> Any:
+    async def _changes(self, request: web.Request, after: int | None) -> Any:
+        _or_end(lambda: self._demand_metadata(request))
         if after is None:
             return {"offset": self.cluster.image.offset, "entries": []}
         log = await self.metadata.log(after, PAGE_SIZE_MAX)
@@ -247,6 +251,14 @@ class _Authorizers:
             authorizer.on_metadata(ImageDiff(EMPTY, image), image)
             self._own = (image, authorizer)
         return self._own[1]
+
+
+def _or_end(demand: Callable[[], None]) -> None:
+    """A right that was taken back ends the stream: its browser comes again, and is told why."""
+    try:
+        demand()
+    except web.HTTPForbidden as error:
+        raise StreamOver from error
 
 
 def _found(document: Any, why_not: str) -> web.Response:

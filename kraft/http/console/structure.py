@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kraft.cluster_problems import PartitionSeen, Problem, under_replicated, unusable
+from kraft import cluster_problems as problems
+from kraft.cluster_problems import PartitionSeen, Problem
 from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage, TopicImage
 from quorum.steps import Steps
 
 PARTITIONS_PER_STEP: Final = 1_000
 TOPICS_PER_STEP: Final = 500
-PROBLEMS_MAX: Final = 1_000
-"""That are named."""
+NAMED_MAX: Final = 25
+"""Partitions with a problem of one kind that are named; the others are counted."""
 OFFLINE, UNDER_MIN_ISR, UNDER_REPLICATED, NOT_PREFERRED, REASSIGNING = STATES = (
     "offline",
     "under_min_isr",
@@ -26,6 +27,12 @@ OFFLINE, UNDER_MIN_ISR, UNDER_REPLICATED, NOT_PREFERRED, REASSIGNING = STATES = 
     "not_preferred",
     "reassigning",
 )
+PROBLEMS: Final = {
+    OFFLINE: (problems.OFFLINE, problems.unusable),
+    UNDER_MIN_ISR: (problems.UNDER_MIN_ISR, problems.unusable),
+    UNDER_REPLICATED: (problems.UNDER_REPLICATED, problems.under_replicated),
+}
+"""The states that are problems, the worst first: their kind, and what says it in a sentence."""
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -57,8 +64,8 @@ class TopicSeen:
     replication_factor: int
     """The largest."""
     shares: Mapping[int, BrokerShare]
-    troubled: Sequence[int]
-    """The partitions with a problem."""
+    troubled: Mapping[str, Sequence[int]]
+    """The partitions in a state of `PROBLEMS`."""
 
 
 @dataclass(slots=True)
@@ -92,12 +99,13 @@ def partition_states(state: PartitionImage, min_isr: int) -> list[str]:
 def _topic_seen(topic: TopicImage, min_isr: int) -> Steps[TopicSeen]:
     states: Counter[str] = Counter()
     shares: dict[int, BrokerShare] = {}
-    troubled: list[int] = []
+    troubled: dict[str, list[int]] = {}
     for number, state in enumerate(topic.partitions):
         found = partition_states(state, min_isr)
         states.update(found)
-        if OFFLINE in found or UNDER_MIN_ISR in found or UNDER_REPLICATED in found:
-            troubled.append(number)
+        for one in found:
+            if one in PROBLEMS:
+                troubled.setdefault(one, []).append(number)
         for broker_id in state.replicas:
             share = shares.setdefault(broker_id, BrokerShare())
             share.replicas += 1
@@ -136,20 +144,22 @@ def seen(before: Structure, image: MetadataImage, min_isr_of: Callable[[str], in
 
 def partition_problems(
     structure: Structure, may_see: Callable[[str], bool]
-) -> tuple[list[tuple[Problem, str, int]], list[tuple[Problem, str, int]]]:
-    """With topic and partition: first those that nobody can use, or that refuse acks=all, then the others. At most
-    `PROBLEMS_MAX` of each kind, of the topics that `may_see` lets through."""
-    worst: list[tuple[Problem, str, int]] = []
-    rest: list[tuple[Problem, str, int]] = []
+) -> tuple[Mapping[str, list[tuple[Problem, str, int]]], Counter[str]]:
+    """By state of `PROBLEMS`, the first `NAMED_MAX` with topic and partition, and by kind how many there are: of the
+    topics that `may_see` lets through. Costs a step for each topic with a problem, not for each partition."""
+    named: dict[str, list[tuple[Problem, str, int]]] = {state: [] for state in PROBLEMS}
+    counts: Counter[str] = Counter()
     for name, topic in structure.topics.items():
         if not topic.troubled or not may_see(name):
             continue
-        for number in topic.troubled:
-            one = _partition_seen(name, number, topic)
-            for into, problem in ((worst, unusable(one)), (rest, under_replicated(one))):
-                if problem is not None and len(into) < PROBLEMS_MAX:
-                    into.append((problem, name, number))
-    return worst, rest
+        for state, numbers in topic.troubled.items():
+            kind, problem_of = PROBLEMS[state]
+            counts[kind] += len(numbers)
+            for number in numbers[: NAMED_MAX - len(named[state])]:
+                problem = problem_of(_partition_seen(name, number, topic))
+                if problem is not None:
+                    named[state].append((problem, name, number))
+    return named, counts
 
 
 def _partition_seen(name: str, number: int, topic: TopicSeen) -> PartitionSeen:

@@ -2,7 +2,8 @@
 
 Pure, and run in the executor: opening costs time for each record. Batches in which nothing can match a search are not
 taken apart. Guarantees: one call opens `JOB_BYTES` and one more batch at most; no batch makes it hold more than
-`UNFOLDED_MAX_BYTES` or `RECORDS_MAX` records; each offset that was passed is a record, or counted in `Skipped`.
+`UNFOLDED_MAX_BYTES`, `RECORDS_MAX` records or `HEADERS_MAX` headers; each offset that was passed is a record, or
+counted in `Skipped`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from partitions.records.batch import (
     records_body,
     verify_crc,
 )
-from partitions.records.record import MalformedRecordError, Record, decode_body
+from partitions.records.record import MalformedRecordError, Record, decode_body, header_count
 
 JOB_BYTES: Final = 4 * 1024 * 1024
 """Unfolded; some tens of milliseconds of a thread."""
 UNFOLDED_MAX_BYTES: Final = 32 * 1024 * 1024
 RECORDS_MAX: Final = 250_000
+HEADERS_MAX: Final = 500_000
+"""Of a batch: a header of two bytes takes more than thirty times as many when it is decoded."""
+_HEADER_LEAST_BYTES: Final = 2
 
 
 @dataclass(slots=True)
@@ -48,7 +52,7 @@ class Skipped:
     damaged: int = 0
     """Batches that fail their checksum or are malformed."""
     too_large: int = 0
-    """Batches that unfold to more than this reader opens."""
+    """Batches that unfold to more than this reader opens, or hold more records or headers."""
 
     def add(self, other: Skipped) -> None:
         for one in fields(self):
@@ -177,6 +181,10 @@ def _take(opened: Opened, header: BatchHeader, body: bytes, start: int) -> None:
         opened.records += header.record_count
         opened.skipped.absent += header.last_offset_delta + 1 - header.record_count
         opened.next_offset = header.next_offset
+        return
+    if len(body) > HEADERS_MAX * _HEADER_LEAST_BYTES and header_count(body, header) > HEADERS_MAX:
+        opened.skipped.too_large += 1
+        opened.next_offset = min(header.next_offset, span.end)
         return
     expected = start
     for record in decode_body(body, header):

@@ -46,7 +46,7 @@ class Download:
         if selection.is_newest:
             before = selection.before or Offsets()
             ends = {number: min(before.of(number, end), end) for number, end in ends.items()}
-            share = self._query.limit // max(len(ends), 1)
+            share = max(self._query.limit // max(len(ends), 1), 1)
             starting = {n: max(known[n].log_start_offset, end - share) for n, end in ends.items()}
         else:
             starting = await starts(self._reads, selection, known, errors)

@@ -39,6 +39,7 @@ class Page:
         self._skipped = Skipped()
         self._unfolded_bytes = 0
         self._ended = "end"
+        self._end_s = 0.0
 
     async def read(self) -> bytes:
         """The answer, as JSON."""
@@ -47,17 +48,11 @@ class Page:
         bounds = await self._reads.bounds(numbers)
         errors = {number: one.sentence for number, one in bounds.items() if isinstance(one, Trouble)}
         known = {number: one for number, one in bounds.items() if isinstance(one, Bounds)}
-        places: dict[int, tuple[int, int]] = {}
-        try:
-            async with asyncio.timeout(PAGE_MAX_S):
-                if selection.is_newest:
-                    places = await self._read_newest(known, errors)
-                else:
-                    places = await self._read_on(
-                        await starts(self._reads, selection, known, errors), known, errors
-                    )
-        except TimeoutError:
-            self._ended = "seconds"
+        self._end_s = asyncio.get_running_loop().time() + PAGE_MAX_S
+        if selection.is_newest:
+            places = await self._read_newest(known, errors)
+        else:
+            places = await self._read_on(await starts(self._reads, selection, known, errors), known, errors)
         partitions = [
             _partition_view(number, known.get(number), places.get(number), errors.get(number))
             for number in numbers
@@ -138,14 +133,18 @@ class Page:
 
     async def _scan(self, cursors: Sequence[Cursor], errors: dict[int, str]) -> None:
         scan = Scan(self._reads, self._executor, cursors)
-        async for opened in scan.rounds():
-            for one in opened:
-                rows = self._rows.setdefault(one.span.partition, [])
-                rows.extend(one.rows)
-                del rows[: -self._query.limit if one.span.newest else 0]
-            if self._unfolded_bytes + scan.unfolded_bytes > PAGE_MAX_BYTES:
-                self._ended = "bytes"
-                break
+        try:
+            async with asyncio.timeout_at(self._end_s):
+                async for opened in scan.rounds():
+                    for one in opened:
+                        rows = self._rows.setdefault(one.span.partition, [])
+                        rows.extend(one.rows)
+                        del rows[: -self._query.limit if one.span.newest else 0]
+                    if self._unfolded_bytes + scan.unfolded_bytes > PAGE_MAX_BYTES:
+                        self._ended = "bytes"
+                        break
+        except TimeoutError:
+            self._ended = "seconds"
         self._unfolded_bytes += scan.unfolded_bytes
         self._skipped.add(scan.skipped())
         errors.update((one.partition, one.error) for one in cursors if one.error is not None)

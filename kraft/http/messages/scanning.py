@@ -124,7 +124,7 @@ class Scan:
             waiting = [one for one in active if one not in served] + served
             yield opened
             rest_s = min(loop.time() - began_s, REST_MAX_S)
-            await asyncio.sleep(BACKOFF_S if has_failed and not spans else rest_s)
+            await asyncio.sleep(BACKOFF_S if has_failed else rest_s)
 
     async def _settle(
         self, asked: Mapping[int, Cursor], answers: Mapping[int, Fetched | OutOfRange | Trouble]

@@ -17,7 +17,7 @@ from kraft.http.messages.batches import Opened, Skipped, Span, in_order
 from kraft.http.messages.leaders import Bounds, Fetched, OutOfRange, TopicReads, Trouble
 from kraft.http.messages.queries import TailQuery, chosen
 from kraft.http.messages.scanning import open_all
-from kraft.http.messages.views import Json, encoded, message_view
+from kraft.http.messages.views import Json, encoded, message_view, shown_bytes
 from partitions.ports import Executor
 
 FRAME_S: Final = 0.1
@@ -160,10 +160,11 @@ def _frame_of(
     messages: list[Json] = []
     left_bytes = FRAME_BYTES
     for number, (header, record) in reversed(in_order(rows, FRAME_RECORDS, newest=True)):
-        left_bytes -= min(len(record.key or b""), shown_max) + min(len(record.value or b""), shown_max)
+        message = message_view(number, header, record, shown_max)
+        left_bytes -= shown_bytes(message)
         if left_bytes < 0 and messages:
             break
-        messages.append(message_view(number, header, record, shown_max))
+        messages.append(message)
     messages.reverse()
     if not frame.matched and frame.skipped == Skipped():
         return opened, None

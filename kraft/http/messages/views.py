@@ -18,6 +18,8 @@ from partitions.records.record import Record
 Json: TypeAlias = dict[str, Any]
 HEADERS_MAX: Final = 32
 """Headers of a record that are told; `headers_total` says how many there are."""
+NAMES_LEAST: Final = 1024
+"""Characters of the names of a record's headers together that are told, or `shown_max` where that is more."""
 WHOLE: Final = 2**31 - 1
 """For `shown_max`: no field is cut."""
 
@@ -35,12 +37,13 @@ def field_view(data: bytes | None, shown_max: int) -> Json | None:
 
 
 def message_view(partition: int, header: BatchHeader, record: Record, shown_max: int) -> Json:
-    """One record. The headers together show as many bytes as the key or the value do."""
-    told, left = [], shown_max
+    """One record. The headers together show as many bytes as the key or the value do, and so do their names."""
+    told, left, names_left = [], shown_max, max(shown_max, NAMES_LEAST)
     for name, value in record.headers[:HEADERS_MAX]:
         view = field_view(value, left)
         left -= 0 if view is None else view["shown_bytes"]
-        told.append({"name": name[:shown_max], "value": view})
+        told.append({"name": name[:names_left], "value": view})
+        names_left = max(names_left - len(name), 0)
     return {
         "partition": partition,
         "offset": record.offset,
@@ -55,6 +58,13 @@ def message_view(partition: int, header: BatchHeader, record: Record, shown_max:
         "producer_id": header.producer_id,
         "is_transactional": header.is_transactional,
     }
+
+
+def shown_bytes(message: Json) -> int:
+    """What a `message_view` shows of a record, about."""
+    fields = (message["key"], message["value"], *(one["value"] for one in message["headers"]))
+    names = sum(len(one["name"]) for one in message["headers"])
+    return int(names + sum(one["shown_bytes"] for one in fields if one is not None))
 
 
 def encoded(document: Mapping[str, Any]) -> bytes:

@@ -63,7 +63,7 @@ function open() {
   close();
   if (document.hidden) return setState("paused");
   if (followers.size === 0) return undefined;
-  const topics = [...followers.keys()].map((topic) => encodeURIComponent(topic.replaceAll(",", "%2C")));
+  const topics = [...followers.keys()].map((topic) => encodeURIComponent(topic.replaceAll("%", "%25").replaceAll(",", "%2C")));
   const mine = new EventSource(`/api/events?topics=${topics.join(",")}`);
   source = mine;
   mine.onopen = () => {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from kraft.http.console.paging import QueryError
 from kraft.http.messages.batches import Needle, Opened, Skipped, Span, in_order, open_batches
 from kraft.http.messages.leaders import Bounds, Fetched, OutOfRange, TopicReads, Trouble
+from kraft.http.messages.pages import Page
 from kraft.http.messages.queries import (
     Offsets,
     RawQuery,
@@ -24,7 +26,8 @@ from kraft.http.messages.queries import (
     tail_query,
 )
 from kraft.http.messages.scanning import ATTEMPTS, Cursor, Scan
-from kraft.http.messages.views import encoded, field_view, message_view
+from kraft.http.messages.tailing import FRAME_BYTES, Frame, _frame_of
+from kraft.http.messages.views import WHOLE, encoded, field_view, message_view
 from kraft.protocol.fetch import AbortedTransaction
 from partitions.records.batch import parse_header
 from partitions.records.builder import build_batch
@@ -94,6 +97,27 @@ def test_headers_share_one_allowance_and_are_counted() -> None:
     assert [one["value"]["shown_bytes"] for one in view["headers"]] == [10, 10, 5, *[0] * 29]
 
 
+def test_names_of_headers_share_one_allowance_too() -> None:
+    headers = tuple((f"{n:02}" + "n" * 998, b"x") for n in range(20))
+    (row,) = open_batches(build_batch([(5, None, b"v", headers)]), (), span()).rows
+    names = [one["name"] for one in message_view(0, *row, 16)["headers"]]
+    assert names == [headers[0][0], headers[1][0][:24], *[""] * 18]
+    names = [one["name"] for one in message_view(0, *row, WHOLE)["headers"]]
+    assert names == [name for name, _ in headers]
+
+
+def test_a_frame_of_a_tail_is_bounded_whatever_its_records_are_made_of() -> None:
+    headers = tuple((f"{n:02}" + "n" * 500, b"x" * 500) for n in range(32))
+    data = build_batch([(5, None, None, headers)] * 200)
+    (opened,), frame = _frame_of([(fetched(data, 200), span(end=200, newest=True))], 16 * 1024, Frame())
+    assert opened.next_offset == 200
+    assert frame is not None
+    assert len(frame) < 2 * FRAME_BYTES
+    told = json.loads(frame)
+    assert told["messages"][-1]["offset"] == 199
+    assert len(told["messages"]) + told["not_shown"] == 200
+
+
 def test_a_line_of_json_is_one_line_whatever_a_record_holds() -> None:
     batch = batch_at(0, b"</script>\r\n\ndata: \xe2\x80\xa8\x00")
     view = message_view(0, *open_batches(batch, (), span()).rows[0], 100)
@@ -141,6 +165,26 @@ def test_a_bomb_is_not_unfolded() -> None:
     opened = open_batches(bomb + batch_at(40, b"after"), (), span())
     assert values(opened) == [b"after"]
     assert opened.skipped == Skipped(too_large=1)
+
+
+def test_a_bomb_of_headers_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraft.http.messages.batches.HEADERS_MAX", 20_000)
+    bomb = build_batch([(5, b"k", b"v", (("", None),) * 20_001)], codec=Codec.ZSTD)
+    assert len(bomb) < 1_000
+    opened = open_batches(bomb + batch_at(1, b"after"), (), span())
+    assert values(opened) == [b"after"]
+    assert opened.skipped == Skipped(too_large=1)
+
+
+def test_large_batches_of_records_with_some_headers_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraft.http.messages.batches.HEADERS_MAX", 12)
+    headers = (("a", b"1"), ("b", None), ("c", b"x" * 200))
+    batch = build_batch(
+        [(5, key, value, headers) for key in (None, b"", b"k" * 90) for value in (None, b"v")]
+    )
+    assert open_batches(batch, (), span()).skipped == Skipped(too_large=1)
+    monkeypatch.setattr("kraft.http.messages.batches.HEADERS_MAX", 18)
+    assert len(open_batches(batch, (), span()).rows) == 6
 
 
 def test_a_job_opens_a_bounded_part_of_an_answer() -> None:
@@ -256,6 +300,50 @@ def test_a_leader_that_fails_is_tried_again_and_then_named(monkeypatch: pytest.M
     found, scan = scanned(reads, Cursor(0, 0, 1, 9), Cursor(1, 0, 5, 9))
     assert found == [b"x"]
     assert [one.error for one in scan.cursors] == [None, trouble.sentence]
+
+
+def test_a_leader_that_moves_is_waited_for_though_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+
+    monkeypatch.setattr("kraft.http.messages.scanning.BACKOFF_S", 7.0)
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    reads = ScriptedReads(
+        {
+            0: [Trouble("its leader is changing"), fetched(batch_at(0, b"x"), 1)],
+            1: [fetched(batch_at(0, b"y"), 2), fetched(batch_at(1, b"z"), 2)],
+        }
+    )
+    found, scan = scanned(reads, Cursor(0, 0, 1, 9), Cursor(1, 0, 2, 9))
+    assert sorted(value or b"" for value in found) == [b"x", b"y", b"z"]
+    assert [one.error for one in scan.cursors] == [None, None]
+    assert [one == 7.0 for one in slept] == [True, False]
+
+
+class SlowReads(ScriptedReads):
+    """Of a topic with one partition; the time of a page is over when its script is."""
+
+    topic = SimpleNamespace(name="t", partitions=(None,))
+
+    async def fetch(
+        self, positions: Mapping[int, int], max_wait_ms: int = 0
+    ) -> Mapping[int, Fetched | OutOfRange | Trouble]:
+        if not self._script[0]:
+            raise TimeoutError
+        return await super().fetch(positions, max_wait_ms)
+
+
+@pytest.mark.parametrize("params", [{"offset": "earliest"}, {}])
+def test_a_page_whose_time_is_over_says_where_to_read_on(params: Mapping[str, str]) -> None:
+    reads = SlowReads({0: [fetched(batch_at(0, b"x", b"y"), 9)]}, {0: Bounds(0, 9)})
+    page = Page(_as_reads(reads), InlineExecutor(), page_query(params))
+    answer = json.loads(asyncio.run(page.read()))
+    assert answer["ended"] == "seconds"
+    assert [one["value"]["text"] for one in answer["messages"]] == ["x", "y"]
+    (place,) = answer["partitions"]
+    assert (place["first_offset"], place["next_offset"]) == (0, 2 if params else 9)
 
 
 def test_a_leader_that_repeats_itself_does_not_hold_a_reader_for_ever() -> None:

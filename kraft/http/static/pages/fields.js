@@ -45,26 +45,33 @@ export function jsonOf(field) {
 
 const TOKENS = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 
+/** No more than a page shows: what is nested deeply would be indented by more than a browser holds. */
 function indented(text) {
   const tokens = text.match(TOKENS) ?? [];
   const parts = [];
   let depth = 0;
-  const newLine = () => parts.push("\n", "  ".repeat(depth));
-  tokens.forEach((token, at) => {
+  let length = 0;
+  const push = (part) => {
+    parts.push(part);
+    length += part.length;
+  };
+  const newLine = () => push(`\n${"  ".repeat(depth)}`);
+  for (let at = 0; at < tokens.length && length <= TEXT_MAX_CHARS; at++) {
+    const token = tokens[at];
     const next = tokens[at + 1];
     if (token === "{" || token === "[") {
-      parts.push(token);
+      push(token);
       depth++;
       if (next !== "}" && next !== "]") newLine();
     } else if (token === "}" || token === "]") {
       depth--;
       if (tokens[at - 1] !== "{" && tokens[at - 1] !== "[") newLine();
-      parts.push(token);
+      push(token);
     } else if (token === ",") {
-      parts.push(token);
+      push(token);
       newLine();
-    } else parts.push(token === ":" ? ": " : token);
-  });
+    } else push(token === ":" ? ": " : token);
+  }
   return parts.join("");
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +49,7 @@ HEALTHY = Seen(
 
 
 def told(look: Seen, rights: Rights = EVERYTHING) -> list[tuple[str, dict[str, Any]]]:
-    return [(problem.kind, subject) for problem, subject in found_problems(look, rights)]
+    return [(problem.kind, subject) for problem, subject in found_problems(look, rights)[0]]
 
 
 def test_nothing_is_wrong() -> None:
@@ -91,7 +92,9 @@ def test_causes_come_before_what_they_take_along() -> None:
         ("group-stands-still", {"group": "g"}),
         ("under-replicated", {"topic": "t", "partition": 0}),
     ]
-    sentences = [problem.what for problem, _ in found_problems(look, EVERYTHING)]
+    problems, counts = found_problems(look, EVERYTHING)
+    sentences = [problem.what for problem, _ in problems]
+    assert counts == Counter(problem.kind for problem, _ in problems)
     assert "group g has committed nothing for 90 s and is 5 records behind" in sentences
 
 
@@ -123,3 +126,12 @@ def test_many_of_a_kind_hide_no_other() -> None:
     offline = [(Problem("partition-offline", str(n)), {"partition": n}) for n in range(1000)]
     shown = list(first_of_each_kind([*offline, (under := Problem("under-replicated", "x"), {})]))
     assert shown == [*offline[:PROBLEMS_OF_A_KIND_MAX], (under, {})]
+
+
+def test_partitions_that_are_not_named_are_counted() -> None:
+    offline, alone = replace(WELL, isr=(2,), leader=-1), replace(WELL, isr=(1,))
+    problems, counts = found_problems(
+        replace(HEALTHY, structure=structure(*[alone] * 3_000, *[offline] * 2_000)), EVERYTHING
+    )
+    assert counts == {"partition-offline": 2_000, "under-replicated": 3_000}
+    assert [subject["partition"] for _, subject in problems] == [*range(3_000, 3_025), *range(25)]

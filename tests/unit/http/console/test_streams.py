@@ -123,6 +123,7 @@ async def test_one_more_than_there_may_be_is_told_so(client: Client, world: Worl
         ("", ["overview"]),
         ("metadata,groups,metadata", ["metadata", "groups"]),
         ("group:a%2Cb,group:c", ["group:a,b", "group:c"]),
+        ("group:100%25,group:%252C", ["group:100%", "group:%2C"]),
     ],
 )
 def test_the_topics_of_a_stream(text: str | None, topics: list[str]) -> None:

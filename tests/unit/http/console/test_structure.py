@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kraft.http.console.structure import (
+    NAMED_MAX,
     PARTITIONS_PER_STEP,
     TOPICS_PER_STEP,
     Structure,
@@ -61,14 +62,23 @@ def test_problems_name_the_worst_first_and_only_what_may_be_seen() -> None:
             "hidden": [replace(WELL, isr=(1,))],
         }
     )
-    worst, rest = partition_problems(looked(image), lambda name: name != "hidden")
-    assert [(one.kind, topic, number) for one, topic, number in worst] == [
-        ("under-min-isr", "a", 0),
+    named, counts = partition_problems(looked(image), lambda name: name != "hidden")
+    assert [(one.kind, topic, number) for state in named for one, topic, number in named[state]] == [
         ("partition-offline", "b", 1),
+        ("under-min-isr", "a", 0),
+        ("under-replicated", "a", 0),
     ]
-    assert [(one.what, topic, number) for one, topic, number in rest] == [
-        ("a-0 lacks in its ISR: 2,3", "a", 0)
+    assert named["under_replicated"][0][0].what == "a-0 lacks in its ISR: 2,3"
+    assert counts == {"partition-offline": 1, "under-min-isr": 1, "under-replicated": 1}
+
+
+def test_of_many_partitions_some_are_named_and_all_are_counted() -> None:
+    troubled = [replace(WELL, isr=(1,))] * 900
+    named, counts = partition_problems(looked(image_of({"a": troubled, "b": troubled}), 1), lambda name: True)
+    assert [(topic, number) for _, topic, number in named["under_replicated"]] == [
+        ("a", number) for number in range(NAMED_MAX)
     ]
+    assert counts == {"under-replicated": 1_800}
 
 
 def test_ten_thousand_topics_are_looked_at_in_steps_and_once() -> None:
