@@ -24,7 +24,6 @@ from kraft.http.console.topics import PARTITION_SORTS, TOPIC_SORTS, Topics
 from kraft.network.request_times import PhaseTimes
 from kraft.protocol.api import AclOperation, ResourceType
 from kraft.security.authorizer import StandardAuthorizer
-from quorum.metadata.acls import CLUSTER_NAME
 from quorum.metadata.changes import ImageDiff
 from quorum.metadata.image import EMPTY, MetadataImage
 
