@@ -21,6 +21,7 @@ from kraft.chaos.experiments.document import Experiment, load
 from kraft.chaos.experiments.evidence import FinalRead, Starvation
 from kraft.chaos.experiments.verdict import Reason, Verdict, judge
 from kraft.chaos.real import namespaces
+from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.cluster import ChaosCluster
 from kraft.chaos.real.faults import Aim
 from kraft.chaos.real.faults.processes import Down
@@ -195,11 +196,11 @@ def test_what_nobody_saw_is_undecided(base: Path, monkeypatch: pytest.MonkeyPatc
     def idle(aim: Aim) -> Idle:
         return Idle(aim)
 
-    def around(cluster: ChaosCluster) -> str:
-        return cluster.local.spec().bootstrap_servers()
+    def around(cluster: ChaosCluster) -> Brokers:
+        return Brokers(cluster.local.spec().bootstrap_servers())
 
     monkeypatch.setattr(method, "FAULTS", {"kill": idle})
-    monkeypatch.setattr(ChaosCluster, "bootstrap", property(around))
+    monkeypatch.setattr(ChaosCluster, "_reached", around)
     monkeypatch.setattr(run, "read_finally", lambda *_: None)
     experiment = experiment_of("unseen", [IDEMPOTENT], [KILL])
     evidence = run.play(experiment, SEED, base=base)
