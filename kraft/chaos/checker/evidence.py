@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kraft.chaos.checker.report import IsExcused
-from kraft.chaos.history import History, Operation, OperationKind, OperationStatus, TopicKey, Value
+from kraft.chaos.history import MARKER, History, Operation, OperationKind, OperationStatus, TopicKey, Value
 from kraft.chaos.keyed import key_of
 
 
@@ -82,6 +82,8 @@ class Partition:
         """The offset at which each value was read first."""
         self.copies: dict[Value, dict[int, None]] = {}
         """All offsets of the values that were read at more than one."""
+        self.marker_offsets: set[int] = set()
+        """Where polls saw the marker of a transaction."""
         self.final_offsets: set[int] = set()
         """Offsets that the final phase read."""
         self.final_began_s = -1.0
@@ -171,11 +173,13 @@ class Partition:
     def was_looked_at(self, offset: int, send: Operation, is_excused: IsExcused) -> bool:
         """Whether a poll must have read this send's record at this offset, if it is there.
 
-        A poll that read past the offset while another record was there, since lost, does not count.
+        A poll that read past the offset while another record was there, or a marker, since lost, does not count.
         """
         if self.demands(send, offset):
             return True
         rivals = self.values_at(offset)
+        if offset in self.marker_offsets:
+            rivals.append(MARKER)
         return self.covered(offset) and not any(is_excused(self.key, offset, one) for one in rivals)
 
     def reads_of(self, offset: int, value: Value) -> list[Operation]:
@@ -209,6 +213,7 @@ class Partition:
             return
         if operation.final:
             self.final_offsets.update([offset for offset, _ in operation.records])
+        self.marker_offsets.update(operation.markers)
         seen, offset_of = self.seen, self.offset_of
         for offset, value in operation.records:
             known = seen.setdefault(offset, value)

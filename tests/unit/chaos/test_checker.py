@@ -613,6 +613,19 @@ class TestPolls:
         assert story.oracles(gone=[(1, "")]) == set()
         assert len(story.report(gone=[(1, "")]).excused) == 1
 
+    def test_a_poll_past_a_lost_marker_has_not_looked_at_what_came_in_its_place(self) -> None:
+        """And the final phase cannot read the partition any more."""
+        story = Story()
+        story.send("a", at=0)
+        story.poll("a", to=2).markers = (1,)
+        story.send("b", at=1)
+        story.send("c", at=2)
+        story.poll("c", start=2)
+        story.read_finally("")
+        story.history.unavailable.add(KEY)
+        assert "lost-write" in story.oracles()
+        assert story.oracles(gone=[(1, "")]) == set()
+
     def test_skip_between_two_polls(self, story: Story) -> None:
         story.poll("ab")
         story.poll("def", start=3)
