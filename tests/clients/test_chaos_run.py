@@ -119,7 +119,7 @@ def test_a_leader_whom_nobody_hears_is_replaced(base: Path) -> None:
 
 def test_a_secured_cluster_is_played_as_every_other_one(base: Path) -> None:
     """Clients, probes, watchers and the fresh reader say who they are; relays carry what they cannot read."""
-    experiment = experiment_of("secured", [IDEMPOTENT, CONSUMER, GROUP, STORM], [KILL])
+    experiment = experiment_of("secured", [IDEMPOTENT, CONSUMER, GROUP, STORM], [KILL], 12)
     verdict, reasons = judged(experiment, base, secure=True)
     assert reasons == []
     assert verdict.counts["connections"] >= 50

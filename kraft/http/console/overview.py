@@ -136,8 +136,8 @@ def first_of_each_kind(
 def found_problems(
     seen: Seen, rights: Rights
 ) -> tuple[Sequence[tuple[Problem, dict[str, Any]]], Mapping[str, int]]:
-    """Each with what it is about: causes first, then partitions, the worst first; and how many there are by kind, of
-    which partitions are not all named."""
+    """Each with what it is about: causes first, then partitions, the worst first; and how many there are by kind, in
+    the same order. Of partitions not all are named."""
     causes = [*_of_brokers(seen), *_of_quorum(seen), *_of_disks(seen)] if rights.cluster else []
     groups = list(_of_groups(seen, rights.group))
     named, counts = partition_problems(seen.structure, rights.topic)
@@ -150,7 +150,8 @@ def found_problems(
         ]
         for states in ((OFFLINE, UNDER_MIN_ISR), (UNDER_REPLICATED,))
     )
-    return [*causes, *worst, *groups, *rest], counts
+    found = [*causes, *worst, *groups, *rest]
+    return found, {problem.kind: counts[problem.kind] for problem, _ in found}
 
 
 def _of_brokers(seen: Seen) -> Iterator[tuple[Problem, dict[str, Any]]]:

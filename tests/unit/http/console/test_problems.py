@@ -95,6 +95,9 @@ def test_causes_come_before_what_they_take_along() -> None:
     problems, counts = found_problems(look, EVERYTHING)
     sentences = [problem.what for problem, _ in problems]
     assert counts == Counter(problem.kind for problem, _ in problems)
+    assert list(counts) == list(dict.fromkeys(problem.kind for problem, _ in problems)), (
+        "causes come first here, too"
+    )
     assert "group g has committed nothing for 90 s and is 5 records behind" in sentences
 
 
