@@ -574,12 +574,12 @@ def _behind_guard(key: ApiKey, handler: Handler) -> Handler:
                 guard.conceal(judge, answer)
             return _answer(guard, request, results, answer)
 
-        return _finished(result, finish)
+        return finished(result, finish)
 
     return handle
 
 
-def _finished(result: HandlerResult, finish: Callable[[Message | None], Message | None]) -> HandlerResult:
+def finished(result: HandlerResult, finish: Callable[[Message | None], Message | None]) -> HandlerResult:
     """The result as `finish` makes it, whenever it comes."""
     if result is None or isinstance(result, Message):
         return finish(result)

@@ -21,9 +21,9 @@ from kraft.chaos.oracles.events import (
     UNCLEAN_ELECTION,
 )
 from kraft.chaos.oracles.group_log import COUNTERS as WRITTEN_BY_COORDINATORS
-from kraft.chaos.oracles.permissions import EVENTS as OF_PERMISSIONS
+from kraft.chaos.oracles.secured.permissions import EVENTS as OF_PERMISSIONS
+from kraft.chaos.oracles.secured.taken import EVENTS as OF_QUOTAS
 from kraft.chaos.oracles.stable_offsets import COUNTERS as IN_LOGS
-from kraft.chaos.oracles.taken import EVENTS as OF_QUOTAS
 from kraft.chaos.outcome import FAULT_PREFIX
 from kraft.chaos.report import Asked
 from kraft.chaos.workload.base import CLIENT_CRASH

@@ -133,6 +133,12 @@ def start(
         return
     if not fresh:
         _note(_what_was_started(spec, ran))
+    _note_what_there_is(cluster, spec)
+    print_line(spec.bootstrap_servers())
+
+
+def _note_what_there_is(cluster: LocalCluster, spec: ClusterSpec) -> None:
+    """How it is set, where to look, and how other commands and clients reach it."""
     _note_settings("new topics", spec, replication_settings(len(spec.nodes)))
     _note_settings("development timers", spec, FAST_TIMERS)
     _note(f"console: {spec.console(1)}")
@@ -144,7 +150,6 @@ def start(
             _note(f"for other commands: {OPTION} {cluster.directory / CLIENT_FILE}")
     elif is_elsewhere:
         _note(f"for other commands: export {BOOTSTRAP_VARIABLE}={spec.bootstrap_servers()}")
-    print_line(spec.bootstrap_servers())
 
 
 def _refuse_other_shape(

@@ -9,10 +9,10 @@ import warnings
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import KafkaError, Producer
 
 from tests.support.node_processes import until
-from tests.support.secured_cluster import USER, SecuredCluster
+from tests.support.secured_cluster import USER, SecuredCluster, round_trip
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own resources
@@ -44,18 +44,7 @@ def librdkafka(cluster: SecuredCluster, made: list[str], lifetime_s: float = 360
 
 
 def test_librdkafka_writes_and_reads(secured: SecuredCluster) -> None:
-    topic = secured.create_topic("token-rd")
-    properties = librdkafka(secured, [])
-    failures: list[KafkaError] = []
-    producer = Producer(properties)
-    producer.produce(topic, b"value", on_delivery=lambda error, _: failures.append(error) if error else None)
-    assert producer.flush(WAIT_S) == 0
-    assert not failures
-    consumer = Consumer(properties | {"group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    message = until(lambda: consumer.poll(1.0), "the record is read")
-    assert (message.error(), message.value()) == (None, b"value")
-    consumer.close()
+    round_trip(librdkafka(secured, []), secured.create_topic("token-rd"))
 
 
 def test_tokens_that_expire_are_renewed_in_mid_stream(secured: SecuredCluster) -> None:

@@ -37,26 +37,13 @@ from tests.support.secured_cluster import (
     USER,
     WAIT_S,
     SecuredCluster,
+    round_trip,
 )
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own resources
     import kafka
     import kafka.errors
-
-
-def round_trip(properties: dict[str, Any], topic: str) -> None:
-    """A record is acknowledged and read."""
-    producer = Producer(properties | {"message.timeout.ms": 20_000})
-    failures: list[KafkaError] = []
-    producer.produce(topic, b"value", on_delivery=lambda error, _: failures.append(error) if error else None)
-    assert producer.flush(WAIT_S) == 0
-    assert not failures
-    consumer = Consumer(properties | {"group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    message = until(lambda: consumer.poll(1.0), "the record is read")
-    assert (message.error(), message.value()) == (None, b"value")
-    consumer.close()
 
 
 def refusal(properties: dict[str, Any]) -> str:

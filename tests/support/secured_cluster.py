@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -25,7 +26,7 @@ from kraft.config import load_config
 from kraft.runtime.free_ports import free_ports
 from kraft.storage import added_users, format_configured
 from tests.support.certificates import Authority
-from tests.support.node_processes import NODES, NodeProcesses
+from tests.support.node_processes import NODES, NodeProcesses, until
 from tests.support.tokens import AUDIENCE, ISSUER, Issuer
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -191,3 +192,17 @@ class SecuredCluster(NodeProcesses):
 def _escaped(password: str) -> str:
     """Within the quotes of a login module, within a properties file."""
     return password.replace('"', '\\\\"')
+
+
+def round_trip(properties: dict[str, Any], topic: str) -> None:
+    """A record is acknowledged and read."""
+    producer = Producer(properties | {"message.timeout.ms": 20_000})
+    failures: list[KafkaError] = []
+    producer.produce(topic, b"value", on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(WAIT_S) == 0
+    assert not failures
+    consumer = Consumer(properties | {"group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    message = until(lambda: consumer.poll(1.0), "the record is read")
+    assert (message.error(), message.value()) == (None, b"value")
+    consumer.close()

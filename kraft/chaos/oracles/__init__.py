@@ -32,7 +32,6 @@ from kraft.chaos.oracles.isr_by_lag import IsrByLag
 from kraft.chaos.oracles.listed_offsets import ListedOffsets
 from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.node_disks import NodeDisks
-from kraft.chaos.oracles.permissions import Permissions
 from kraft.chaos.oracles.probes import LogProbes, PartitionProbes
 from kraft.chaos.oracles.probes_cleaner import CleanerProbes
 from kraft.chaos.oracles.probes_fetch import FetchProbes
@@ -45,8 +44,9 @@ from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.retention import RetentionJudge
+from kraft.chaos.oracles.secured.permissions import Permissions
+from kraft.chaos.oracles.secured.taken import TakenByClients
 from kraft.chaos.oracles.shadow_log import BIT_ROT, POWER_LOSS
-from kraft.chaos.oracles.taken import TakenByClients
 from kraft.chaos.oracles.wrapping import Probes, Whose
 from kraft.chaos.verdict import Verdicts
 from kraft.config import load_config

@@ -1,7 +1,7 @@
 """A client whose permissions change: it asks for everything all the time, also while it is refused.
 
-What it may do is judged inside the brokers (`kraft.chaos.oracles.permissions`). Here, a refused send must not be read
-later, as the history has it, and nobody gets in with a wrong password.
+What it may do is judged inside the brokers (`kraft.chaos.oracles.secured.permissions`). Here, a refused send must not
+be read later, as the history has it, and nobody gets in with a wrong password.
 """
 
 from __future__ import annotations

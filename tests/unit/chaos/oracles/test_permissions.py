@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kraft.chaos import security
-from kraft.chaos.oracles.permissions import Need, Permissions, needs, permits
-from kraft.chaos.oracles.taken import BURST_S, Account
+from kraft.chaos.oracles.secured.permissions import Need, Permissions, needs, permits
+from kraft.chaos.oracles.secured.taken import BURST_S, Account
 from kraft.chaos.swarm import scenario_of
 from kraft.chaos.swarm_features import SECURED_ODDS
 from kraft.network.session import Session

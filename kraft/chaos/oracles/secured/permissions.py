@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from kraft.broker.dispatch import Dispatcher
-from kraft.broker.guards import _finished
+from kraft.broker.guards import finished
 from kraft.broker.request import HandlerResult, Request
 from kraft.chaos import security
 from kraft.chaos.oracles.wrapping import Method, Probes, Whose, around
@@ -174,7 +174,7 @@ class Permissions(Probes):
                     self._judge(key, principal, host, need, states[first:])
             return answer
 
-        return _finished(result, judged)
+        return finished(result, judged)
 
     def _count(self, principal: str, image: MetadataImage) -> None:
         if principal not in _GUESTS:

@@ -1,0 +1,1 @@
+"""Judges of secured clusters: who may what, and who takes how much."""
