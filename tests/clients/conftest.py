@@ -18,7 +18,8 @@ from tests.support.raw_client import RawConnection, assert_works, batch
 from tests.support.secured_cluster import ALICE_CERTIFIED, BOB, ERIN, USER, SecuredCluster
 from tests.support.shared_builds import made_once
 
-TEST_TIMEOUT_S = 300
+TEST_TIMEOUT_S = 600
+"""What is downloaded or compiled for all is awaited in it, too."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

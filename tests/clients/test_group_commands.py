@@ -21,7 +21,7 @@ from tests.support.node_processes import PATIENCE, NodeProcesses, until
 COMMAND_S = 60
 PARTITIONS = 4
 RECORDS = 400
-SESSION_MS = 6_000
+SESSION_MS = 12_000
 SETTINGS = PATIENCE | {
     "offsets.topic.num.partitions": "5",
     "group.initial.rebalance.delay.ms": "0",
