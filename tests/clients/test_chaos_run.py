@@ -265,7 +265,8 @@ def test_nothing_stays_when_a_run_is_ended(number: signal.Signals, tmp_path: Pat
     """After Ctrl-C and SIGTERM at once; after kill -9 when the next run begins."""
     base.mkdir()
     file = tmp_path / "kill.yaml"
-    file.write_text(file_of("kill", [IDEMPOTENT], [KILL]))
+    late = "{fault: kill, target: leader of orders-0, at: 100s, for: 3s}"
+    file.write_text(file_of("kill", [IDEMPOTENT], [late], 110))
 
     def pids() -> list[int]:
         clusters = [LocalCluster(folder / CLUSTER) for folder in left_in(base)]

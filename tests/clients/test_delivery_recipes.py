@@ -29,7 +29,8 @@ INPUT = [f"v{number}" for number in range(RECORDS)]
 
 
 def send(cluster: NodeProcesses, topic: str, values: Sequence[str]) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": "all"})
+    settings = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "enable.idempotence": True}
+    producer = Producer(settings)
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % PARTITIONS)
     assert producer.flush(DEADLINE_S) == 0

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from partitions.records.compression import Codec
-from tests.support.node_processes import NodeProcesses, until
+from tests.support.node_processes import NOT_SERVED_YET, NodeProcesses, until
 from tests.support.real_clients import CLIENTS, QUIET, Client, How, confluent_consumer
 
 WAIT_S = 60
@@ -28,7 +28,19 @@ def name_of(client: Client) -> str:
 
 def earliest(cluster: NodeProcesses, topic: str) -> int:
     wanted = TopicPartition(topic, 0)
-    return int(cluster.admin.list_offsets({wanted: OffsetSpec.earliest()})[wanted].result(WAIT_S).offset)
+
+    def told() -> list[int] | None:
+        """librdkafka asks whom it took for the leader, once."""
+        answer = cluster.admin.list_offsets({wanted: OffsetSpec.earliest()})[wanted]
+        error = answer.exception(WAIT_S)
+        if error is None:
+            return [int(answer.result().offset)]
+        if error.args[0].code() not in (*NOT_SERVED_YET, KafkaError._TRANSPORT):
+            raise error
+        return None
+
+    (offset,) = until(told, f"the leader of {topic} tells where it starts")
+    return int(offset)
 
 
 def send(cluster: NodeProcesses, topic: str, settings: Mapping[str, Any] | None = None, **record: Any) -> Any:
