@@ -98,7 +98,7 @@ def written(settings: dict[str, Any]) -> list[int]:
         {
             **settings,
             "log_level": 0,
-            "message.timeout.ms": 20_000,
+            "message.timeout.ms": 60_000,
             "error_cb": lambda error: codes.append(error.code()),
         }
     )

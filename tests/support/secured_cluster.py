@@ -37,7 +37,8 @@ BOB, ERIN, FRANK = "bob", "erin", "frank"
 """They have USER's password, by SCRAM-SHA-512."""
 ALICE_CERTIFIED: Final = "User:CN=alice,OU=people"
 EVERYTHING: Final = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
-WAIT_S: Final = 30.0
+WAIT_S: Final = 90.0
+MESSAGE_TIMEOUT_MS: Final = 60_000
 _LISTENERS: Final = {"SASL": "SASL_PLAINTEXT", "TLS": "SSL", "SASLTLS": "SASL_SSL", "SHORT": "SASL_PLAINTEXT"}
 _SETTINGS: Final = {
     "offsets.topic.num.partitions": "5",
@@ -196,7 +197,7 @@ def _escaped(password: str) -> str:
 
 def round_trip(properties: dict[str, Any], topic: str) -> None:
     """A record is acknowledged and read."""
-    producer = Producer(properties | {"message.timeout.ms": 20_000})
+    producer = Producer(properties | {"message.timeout.ms": MESSAGE_TIMEOUT_MS})
     failures: list[KafkaError] = []
     producer.produce(topic, b"value", on_delivery=lambda error, _: failures.append(error) if error else None)
     assert producer.flush(WAIT_S) == 0
