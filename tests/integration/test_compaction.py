@@ -53,7 +53,7 @@ def read_all(running: ThreadedCluster, topic: str) -> list[tuple[int, bytes, byt
         consumer.assign([ClientPartition(topic, 0, 0)])
         found: list[tuple[int, bytes, bytes | None]] = []
         while True:
-            message = consumer.poll(20)
+            message = consumer.poll(90)
             assert message is not None
             if message.error():
                 assert message.offset() >= end

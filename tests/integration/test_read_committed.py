@@ -194,7 +194,7 @@ def test_an_open_transaction_holds_readers_up_until_its_marker(
     waiting = threading.Thread(target=lambda: found.append(read(running.bootstrap, topic, 4, True)))
     waiting.start()
     writer.end(A, commits=True)
-    waiting.join(40)
+    waiting.join(90)
     assert found == [[b"0", b"1", b"2", b"3"]]
     until(lambda: end_offset(running, topic, "read_committed") == 5, "the marker is replicated")
 
