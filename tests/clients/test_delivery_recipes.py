@@ -24,7 +24,7 @@ BATCH_MAX = 100
 FIRST = RECORDS // 2
 """Values that are there before the program starts."""
 LINES = 200_000
-STARTS_MAX = 5
+STARTS_MAX = 12
 INPUT = [f"v{number}" for number in range(RECORDS)]
 
 
