@@ -44,7 +44,7 @@ async def test_posts_are_called_in_order_while_the_nodes_loop_is_busy() -> None:
     for number in range(100):
         lane.post(called.append, number)
     lane.post(done.set)
-    assert done.wait(5), "without a turn of the node's loop"
+    assert done.wait(60), "without a turn of the node's loop"
     assert called == list(range(100))
     await lane.close()
 
