@@ -18,7 +18,7 @@ from kraft.cli.app import run
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
 from tests.support.node_processes import PATIENCE, NodeProcesses, until
 
-COMMAND_S = 60
+COMMAND_S = 120
 PARTITIONS = 4
 RECORDS = 400
 SESSION_MS = 12_000

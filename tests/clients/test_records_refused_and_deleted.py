@@ -175,7 +175,7 @@ def test_the_command_takes_the_file_of_kafkas_tool(cluster: NodeProcesses, tmp_p
         path.write_text(json.dumps({"partitions": entries, "version": 1}))
         command = [sys.executable, "-m", "kraft.cli.entry", "topics", "delete-records"]
         options = ["--offset-json-file", str(path), "--bootstrap-server", cluster.bootstrap, "--json"]
-        ended = subprocess.run([*command, *options], capture_output=True, timeout=60, check=False)
+        ended = subprocess.run([*command, *options], capture_output=True, timeout=120, check=False)
         return ended.returncode, json.loads(ended.stdout)["partitions"]
 
     assert run((topic, 0, 4), (other, 0, -1)) == (

@@ -20,7 +20,7 @@ from kraft.storage import new_uuid
 from tests.support.node_processes import NodeProcesses, until
 from tests.support.real_clients import confluent_consumer
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 FAILED, WRONG_USAGE, UNDECIDED = 1, 2, 3
 
 

@@ -16,7 +16,7 @@ from kraft.storage import new_uuid
 from tests.support.real_clients import Confluent
 from tests.unit.config.test_config import KAFKA_SAMPLE
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 @pytest.fixture

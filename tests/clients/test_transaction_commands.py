@@ -21,7 +21,7 @@ from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
 from tests.support.node_processes import PATIENCE, NodeProcesses, until
 from tests.support.raw_client import RawConnection, batch
 
-COMMAND_S = 60
+COMMAND_S = 120
 HANGING = 4_000_000
 """A producer id that no coordinator knows."""
 

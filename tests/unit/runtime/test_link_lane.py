@@ -91,8 +91,8 @@ async def test_a_caller_that_gives_up_cancels_its_work() -> None:
             cancelled.set()
 
     task = asyncio.ensure_future(lane.run(endless))
-    assert await asyncio.to_thread(begun.wait, 5)
+    assert await asyncio.to_thread(begun.wait, 60)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert await asyncio.to_thread(cancelled.wait, 5)
+    assert await asyncio.to_thread(cancelled.wait, 60)
     await lane.close()
