@@ -354,7 +354,7 @@ def test_untrusted_bytes_are_shown_and_do_nothing(browser: Browser, world: World
 @pytest.mark.parametrize("path", ["/", "/api/overview", "/api/topics", "/api/events", "/static/main.js"])
 @pytest.mark.parametrize("forged", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
 def test_forged_requests_get_nothing(world: World, path: str, forged: dict[str, str]) -> None:
-    connection = http.client.HTTPConnection(urlsplit(world.address).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(world.address).netloc, timeout=90)
     with contextlib.closing(connection):
         connection.request("GET", path, headers=forged)
         answer = connection.getresponse()

@@ -174,8 +174,8 @@ def test_changes_of_topics(cluster: NodeProcesses, quotas: Quotas) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "client.id": "builder"})
     names = [cluster.new_name("built") for _ in range(3)]
     began_s = time.monotonic()
-    admin.create_topics([NewTopic(names[0], 13, 1)])[names[0]].result(30)  # eleven at once: two are owed
-    admin.create_topics([NewTopic(names[1], OWED, 1)])[names[1]].result(30)  # and with these much longer
+    admin.create_topics([NewTopic(names[0], 13, 1)])[names[0]].result(90)  # eleven at once: two are owed
+    admin.create_topics([NewTopic(names[1], OWED, 1)])[names[1]].result(90)  # and with these much longer
     with RawConnection(cluster.address(1)) as connection:
         connection.client_id = "builder"
         wanted = [CreatableTopic(name=names[2], num_partitions=1, replication_factor=1)]
@@ -185,9 +185,9 @@ def test_changes_of_topics(cluster: NodeProcesses, quotas: Quotas) -> None:
     assert answer.throttle_time_ms > 0
     assert time.monotonic() - began_s < 60
     other = AdminClient({"bootstrap.servers": cluster.bootstrap, "client.id": "somebody else"})
-    other.create_topics([NewTopic(names[2], 30, 1)])[names[2]].result(30)
+    other.create_topics([NewTopic(names[2], 30, 1)])[names[2]].result(90)
     with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
-        other.create_topics([NewTopic(names[2], 30, 1)])[names[2]].result(30)
+        other.create_topics([NewTopic(names[2], 30, 1)])[names[2]].result(90)
 
 
 def test_an_address_that_connects_too_often(cluster: NodeProcesses, quotas: Quotas) -> None:

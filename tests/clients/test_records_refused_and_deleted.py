@@ -48,7 +48,7 @@ def send(cluster: NodeProcesses, topic: str, settings: Mapping[str, Any] | None 
     outcomes: list[Any] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, **QUIET, **(settings or {})})
     producer.produce(topic, partition=0, on_delivery=lambda error, _: outcomes.append(error), **record)
-    producer.flush(40)
+    producer.flush(90)
     (outcome,) = outcomes
     return outcome
 

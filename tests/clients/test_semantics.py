@@ -78,7 +78,7 @@ def send_one(cluster: NodeProcesses, topic: str, settings: Mapping[str, Any]) ->
     outcomes: list[Any] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, **QUIET, **settings})
     producer.produce(topic, b"x", partition=0, on_delivery=lambda error, _: outcomes.append(error))
-    producer.flush(40)
+    producer.flush(90)
     (outcome,) = outcomes
     return outcome
 

@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 PROGRAM = ROOT / "examples" / "real_time_and_offline.py"
-CALL_S = 30.0
+CALL_S = 90.0
 MINUTE_MS = 60_000
 BEGAN_MS = 1_700_000_040_000
 """The start of a minute: 2023-11-14T22:14:00Z."""

@@ -18,7 +18,7 @@ def test_offsets_of_a_topic_that_was_just_created(shared_cluster: ThreadedCluste
     admin = AdminClient({"bootstrap.servers": shared_cluster.bootstrap})
     for _ in range(TOPICS):
         name = f"fresh-{uuid.uuid4().hex}"
-        admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(30)
+        admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(90)
         asked = {TopicPartition(name, number): OffsetSpec.latest() for number in range(PARTITIONS)}
-        answers = admin.list_offsets(asked, request_timeout=30)
-        assert [answer.result(30).offset for answer in answers.values()] == [0] * PARTITIONS
+        answers = admin.list_offsets(asked, request_timeout=90)
+        assert [answer.result(90).offset for answer in answers.values()] == [0] * PARTITIONS

@@ -88,7 +88,7 @@ def filled_topic(running: ThreadedCluster, records: int = 4) -> tuple[str, int, 
     producer = Producer({"bootstrap.servers": running.bootstrap, "linger.ms": 0})
     for _ in range(records):
         producer.produce(topic, b"x" * 900_000)
-        producer.flush(30)
+        producer.flush(90)
     there, elsewhere = (node_id for node_id in running.cluster.ports if node_id != here)
     return topic, here, there, elsewhere
 

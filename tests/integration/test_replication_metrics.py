@@ -66,7 +66,7 @@ def produce(running: ThreadedCluster, topic: str, count: int, size_bytes: int, a
     producer = Producer({"bootstrap.servers": running.bootstrap, "acks": acks, "linger.ms": 0})
     for _ in range(count):
         producer.produce(topic, b"x" * size_bytes)
-        producer.flush(30)
+        producer.flush(90)
 
 
 def test_a_broker_that_is_away(own_cluster: ThreadedCluster) -> None:

@@ -343,7 +343,7 @@ def test_a_stream_from_a_topic_to_a_topic(
     group = shared_cluster.admin.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions("lag-of-a-stream")]
     )
-    committed = group["lag-of-a-stream"].result(30).topic_partitions
+    committed = group["lag-of-a-stream"].result(90).topic_partitions
     assert {one.topic for one in committed} == {source}
     assert 0 < sum(one.offset for one in committed) <= 5000
 
@@ -359,7 +359,7 @@ def test_every_odd_record_is_the_one_that_librdkafka_reads(spark: SparkSession, 
     columns = ("topic", "partition", "offset", "key", "value", time_ms, "timestampType", "headers")
     with threaded_cluster(1, odd_topics.SETTINGS) as running:
         odd_topics.make_odd_topics(running)
-        topics = [name for name in running.admin.list_topics(timeout=30).topics if name.startswith("odd-")]
+        topics = [name for name in running.admin.list_topics(timeout=90).topics if name.startswith("odd-")]
         options = {
             "kafka.bootstrap.servers": running.bootstrap,
             "subscribePattern": odd_topics.PATTERN,
