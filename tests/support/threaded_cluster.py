@@ -79,11 +79,15 @@ class ThreadedCluster:
             return NewTopic(f"{word}-{self._topics}", partitions, replication_factor, config=configs)
 
         name = created(self.admin, wanted)
-        until(
-            lambda: all(broker.metadata.image.topic(name) is not None for broker in self._brokers()),
-            f"all brokers know {name}",
-        )
+        self.wait_known(name)
         return name
+
+    def wait_known(self, topic: str) -> None:
+        """Returns when the metadata of every running broker have the topic; its replicas may still be made."""
+        until(
+            lambda: all(broker.metadata.image.topic(topic) is not None for broker in self._brokers()),
+            f"all brokers know {topic}",
+        )
 
     def _brokers(self, besides: int | None = None) -> list[BrokerServer]:
         """Those that run."""
