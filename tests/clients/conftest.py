@@ -85,6 +85,14 @@ def hasty_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.security.connections.QUIET_S", 0.2)
 
 
+def downloaded(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """What a command that downloads has done; a download that does not come to its end cannot be had either."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_S, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"{command[0]} has not downloaded what it should within {DOWNLOAD_S} s")
+
+
 UNREACHABLE = ("Could not transfer artifact", "Could not resolve", "offline mode")
 
 
@@ -107,13 +115,7 @@ def _classpath(factory: pytest.TempPathFactory, name: str, project: Path) -> str
 
     def make(folder: Path) -> None:
         goal = ["dependency:build-classpath", f"-Dmdep.outputFile={folder / 'classpath'}"]
-        done = subprocess.run(
-            ["mvn", "-q", "-B", "-f", project, *goal],
-            capture_output=True,
-            text=True,
-            timeout=DOWNLOAD_S,
-            check=False,
-        )
+        done = downloaded("mvn", "-q", "-B", "-f", project, *goal)
         if any(sign in done.stdout for sign in UNREACHABLE):
             pytest.skip(f"Java's client cannot be downloaded: {done.stdout.strip().splitlines()[0]}")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -122,8 +124,10 @@ def _classpath(factory: pytest.TempPathFactory, name: str, project: Path) -> str
 
 
 KAFKAJS = "kafkajs@2.2.4"
-NPM_S = 240
-NPM_UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ENOTCACHED")
+NPM_UNREACHABLE = (
+    "ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ENOTCACHED",
+    "EIDLETIMEOUT", "ERR_SOCKET_TIMEOUT", "E429", "E502", "E503", "E504",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -134,8 +138,7 @@ def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pytest.skip(f"{command} is not installed: kafkajs cannot be run")
 
     def make(folder: Path) -> None:
-        command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", KAFKAJS]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=NPM_S, check=False)
+        done = downloaded("npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", KAFKAJS)
         if any(sign in done.stderr for sign in NPM_UNREACHABLE):
             pytest.skip(f"kafkajs cannot be downloaded: {done.stderr.strip().splitlines()[0]}")
         assert done.returncode == 0, done.stderr

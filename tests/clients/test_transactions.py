@@ -40,7 +40,10 @@ SHORT_TIMEOUT_MS = 15_000
 """In which a client on a busy machine has sent a few records, and somebody has looked at them."""
 TRANSACTIONS_SEEN = 3
 """A processor that has committed so many is not waited for longer."""
-UNREACHABLE = ("dial tcp", "no such host", "proxyconnect")
+UNREACHABLE = (
+    "dial tcp", "no such host", "proxyconnect", "i/o timeout", "TLS handshake timeout", "connection reset",
+    "unexpected EOF", "429 Too Many Requests", "502 Bad Gateway", "503 Service Unavailable", "504 Gateway",
+)  # fmt: skip
 CLIENTS = ("confluent", "aiokafka", "kafkajs", "franz-go", "java")
 ROUNDS = int(os.environ.get("EXACTLY_ONCE_ROUNDS", "2"))
 """How often a coordinator is killed in mid-transaction; 20 is the long form."""
