@@ -40,7 +40,7 @@ COMMON = {"enable.idempotence": True, "acks": "all"}
 PAUSE_S = 0.02
 FILLING_BYTES = 1200
 
-pytestmark = pytest.mark.timeout(DURATION_S + 300)
+pytestmark = pytest.mark.timeout(DURATION_S + 900)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.support.source_tree import ROOT
 from tests.support.threaded_cluster import ThreadedCluster
 
 pytestmark = [
-    pytest.mark.timeout(600),  # a JVM starts in here, and one program runs twice
+    pytest.mark.timeout(1500),  # a JVM starts in here, and one program runs twice
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # pyspark's own
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
