@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Mapping
@@ -131,11 +132,13 @@ class NodeProcesses:
     def _await_known(self, node_id: int, topic: str, partitions: int) -> None:
         """Any broker may be asked next."""
         wanted = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        with RawConnection(self.address(node_id)) as connection:
-            until(
-                lambda: len(connection.call(wanted, METADATA_VERSION).topics[0].partitions) == partitions,
-                f"node {node_id} knows {topic}",
-            )
+
+        def knows() -> bool:
+            with contextlib.suppress(OSError), RawConnection(self.address(node_id)) as connection:
+                return len(connection.call(wanted, METADATA_VERSION).topics[0].partitions) == partitions
+            return False
+
+        until(knows, f"node {node_id} knows {topic}")
 
     def partitions(self, topic: str) -> dict[int, Any]:
         """Partition → what Metadata says of it (`leader`, `isrs`, `replicas`)."""
