@@ -221,7 +221,10 @@ def sent_by_heidi(secured: SecuredCluster, topic: str) -> tuple[str | None, floa
     throttled: list[float] = [0.0]
     producer = Producer(
         secured.librdkafka("SASLTLS", "SCRAM-SHA-256", SECRET, "heidi")
-        | {"message.timeout.ms": MESSAGE_TIMEOUT_MS, "throttle_cb": lambda event: throttled.append(event.throttle_time)}
+        | {
+            "message.timeout.ms": MESSAGE_TIMEOUT_MS,
+            "throttle_cb": lambda event: throttled.append(event.throttle_time),
+        }
     )
     producer.produce(topic, bytes(15_000), on_delivery=lambda error, _: outcomes.append(error))
     assert producer.flush(WAIT_S) == 0

@@ -25,8 +25,8 @@ PATIENCE = {
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.fetch.timeout.ms": "2000",
 }
-"""Settings of clusters that share a process with clients, and a machine with others: a quorum that waits for the CPU, or
-for a slow disk, keeps its leader."""
+"""Settings of clusters that share a process with clients, and a machine with others: a quorum that waits for the CPU or
+a slow disk keeps its leader."""
 
 
 class ThreadedCluster:
