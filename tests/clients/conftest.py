@@ -75,8 +75,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster
 
 @pytest.fixture
 def hasty_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Benchmarks do not wait until their brokers have nothing left to do, and have patience with silent brokers and with
-    workers that start: nobody asks how fast this machine is."""
+    """Benchmarks do not wait until their brokers have nothing left to do, and have patience with silent brokers and
+    with workers that start: nobody asks how fast this machine is."""
     monkeypatch.setattr("bench.brokers.SETTINGS", PATIENCE)
     monkeypatch.setattr("bench.machine.SETTLE_TIMEOUT_S", 0.0)
     monkeypatch.setattr("bench.processes.READY_TIMEOUT_S", 120.0)
