@@ -21,6 +21,7 @@ from confluent_kafka.admin import NewTopic
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 from tests.support.node_processes import PATIENCE, NodeProcesses, metadata, until
+from tests.support.raw_client import RawConnection
 from tests.support.real_clients import QUIET
 
 PARTITIONS = 2000
@@ -74,6 +75,13 @@ class World:
         assert producer.flush(60) == 0
         self._traffic.start()
         self.cluster.local.kill(self.dead)
+        # Messages are asked for once, of whom the node that shows them takes for the leader.
+        until(self._is_led_by_the_living, "the dead broker leads nothing that is read")
+
+    def _is_led_by_the_living(self) -> bool:
+        with RawConnection(self.cluster.address(1)) as connection:
+            places = [(self.odd, 0), *((self.orders, number) for number in range(6))]
+            return self.dead not in {connection.leader(*place) for place in places}
 
     def _work(self) -> None:
         common = {"bootstrap.servers": self.cluster.bootstrap, **QUIET}
