@@ -24,8 +24,10 @@ from kraft.runtime.free_ports import free_port_range
 
 TOPIC = "bench"
 CLUSTER_START_TIMEOUT_S = 120.0
-TOPIC_TIMEOUT_S = 20.0
+TOPIC_TIMEOUT_S = 60.0
 CONTROLLER_TIMEOUT_S = 30.0
+SETTINGS: Mapping[str, str] = {}
+"""Of every cluster, unless it has its own."""
 DELETED_AT_ONCE = {"file.delete.delay.ms": "0"}
 """The next run needs the room."""
 
@@ -141,7 +143,7 @@ def cluster(
     local = LocalCluster(directory)
     command = [sys.executable, "-m", "kraft.cli.entry", "cluster", "start", "--dir", str(directory)]
     command += ["--nodes", str(nodes), "--port", str(free_port_range(nodes))]
-    for key, value in (settings or {}).items():
+    for key, value in {**SETTINGS, **(settings or {})}.items():
         command += ["--set", f"{key}={value}"]
     try:
         started_s = time.monotonic()

@@ -19,8 +19,8 @@ from bench.errors import BenchError
 
 INTERVAL_S = 0.005
 WARM_UP_RECORDS = 50
-GIVE_UP_S = 20.0
-METADATA_TIMEOUT_S = 5.0
+GIVE_UP_S = 60.0
+METADATA_TIMEOUT_S = 30.0
 TOPIC = "failover"
 
 

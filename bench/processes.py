@@ -23,9 +23,9 @@ from bench.errors import BenchError
 from bench.workers import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parent.parent
-READY_TIMEOUT_S = 20.0
+READY_TIMEOUT_S = 60.0
 RESULT_TIMEOUT_S = TIMEOUT_S + 10.0
-END_TIMEOUT_S = 5.0
+END_TIMEOUT_S = 30.0
 LAST_WORDS_BYTES = 2_000
 
 

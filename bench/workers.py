@@ -25,7 +25,7 @@ from bench.librdkafka import BatchConsumer, BatchProducer, LibraryError, PacedPr
 RECORD_BYTES = 100
 TIMEOUT_S = 90.0
 """Timeout of one worker's work."""
-METADATA_TIMEOUT_S = 5.0
+METADATA_TIMEOUT_S = 30.0
 POSITION_WAIT_S = 1.0
 """Time for a consumer to find the end of its partition before the first record is sent."""
 BATCH_RECORDS = 5_000

@@ -19,7 +19,7 @@ from bench.processes import ROOT
 from kraft.runtime.free_ports import free_ports
 from kraft.storage import format_node, new_uuid
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 POLL_S = 0.005
 LAST_WORDS_BYTES = 500
 

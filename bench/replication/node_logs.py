@@ -16,7 +16,7 @@ SESSION_ENDED = "a broker's session has ended"
 LEADS = "leads partition="
 _TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 _SECONDS_CHARACTERS = 19
-_TIMEOUT_S = 5.0
+_TIMEOUT_S = 30.0
 
 
 def times_s(brokers: Cluster, node_ids: Sequence[int], text: str, since_s: float) -> list[float]:

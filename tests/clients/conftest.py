@@ -18,7 +18,8 @@ from tests.support.raw_client import RawConnection, assert_works, batch
 from tests.support.secured_cluster import ALICE_CERTIFIED, BOB, ERIN, USER, SecuredCluster
 from tests.support.shared_builds import made_once
 
-TEST_TIMEOUT_S = 300
+TEST_TIMEOUT_S = 600
+"""What is downloaded or compiled for all is awaited in it, too."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -74,13 +75,22 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster
 
 @pytest.fixture
 def hasty_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Benchmarks do not wait until their brokers have nothing left to do, and have patience with workers that start:
-    nobody asks how fast this machine is."""
+    """Benchmarks do not wait until their brokers have nothing left to do, and have patience with silent brokers and
+    with workers that start: nobody asks how fast this machine is."""
+    monkeypatch.setattr("bench.brokers.SETTINGS", PATIENCE)
     monkeypatch.setattr("bench.machine.SETTLE_TIMEOUT_S", 0.0)
     monkeypatch.setattr("bench.processes.READY_TIMEOUT_S", 120.0)
     monkeypatch.setattr("bench.replication.idle.EMPTY_S", 1)
     monkeypatch.setattr("bench.groups.loading.BEFORE_S", 0.5)
     monkeypatch.setattr("bench.security.connections.QUIET_S", 0.2)
+
+
+def downloaded(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """What a command that downloads has done; a download that does not come to its end cannot be had either."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_S, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"{command[0]} has not downloaded what it should within {DOWNLOAD_S} s")
 
 
 UNREACHABLE = ("Could not transfer artifact", "Could not resolve", "offline mode")
@@ -105,13 +115,7 @@ def _classpath(factory: pytest.TempPathFactory, name: str, project: Path) -> str
 
     def make(folder: Path) -> None:
         goal = ["dependency:build-classpath", f"-Dmdep.outputFile={folder / 'classpath'}"]
-        done = subprocess.run(
-            ["mvn", "-q", "-B", "-f", project, *goal],
-            capture_output=True,
-            text=True,
-            timeout=DOWNLOAD_S,
-            check=False,
-        )
+        done = downloaded("mvn", "-q", "-B", "-f", project, *goal)
         if any(sign in done.stdout for sign in UNREACHABLE):
             pytest.skip(f"Java's client cannot be downloaded: {done.stdout.strip().splitlines()[0]}")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -120,8 +124,10 @@ def _classpath(factory: pytest.TempPathFactory, name: str, project: Path) -> str
 
 
 KAFKAJS = "kafkajs@2.2.4"
-NPM_S = 240
-NPM_UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ENOTCACHED")
+NPM_UNREACHABLE = (
+    "ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ENOTCACHED",
+    "EIDLETIMEOUT", "ERR_SOCKET_TIMEOUT", "E429", "E502", "E503", "E504",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -132,8 +138,7 @@ def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pytest.skip(f"{command} is not installed: kafkajs cannot be run")
 
     def make(folder: Path) -> None:
-        command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", KAFKAJS]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=NPM_S, check=False)
+        done = downloaded("npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", KAFKAJS)
         if any(sign in done.stderr for sign in NPM_UNREACHABLE):
             pytest.skip(f"kafkajs cannot be downloaded: {done.stderr.strip().splitlines()[0]}")
         assert done.returncode == 0, done.stderr

@@ -190,18 +190,22 @@ def refusal(work: Callable[[], Any]) -> ErrorCode:
     return caught.value.error
 
 
+def whole(replicas: dict[int, list[int]], partitions: int) -> dict[int, list[int]] | None:
+    """The replicas, once the broker that was asked knows of so many partitions: each call may ask another one."""
+    return replicas if sorted(replicas) == list(range(partitions)) else None
+
+
 def test_the_life_of_a_topic(admin: Admin, cluster: NodeProcesses) -> None:
     topic = cluster.new_name("admin")
     configs = {"retention.ms": "5000000", "min.insync.replicas": "2"}
     admin.create(topic, 2, 3, configs)
     until(lambda: topic in admin.topics(), "the topic is listed")
-    replicas = admin.replicas(topic)
-    assert sorted(replicas) == [0, 1]
+    replicas = until(lambda: whole(admin.replicas(topic), 2), "it is described")
     assert all(sorted(nodes) == [1, 2, 3] for nodes in replicas.values())
-    assert admin.overrides(topic) == configs
+    until(lambda: admin.overrides(topic) == configs, "its configs are what was asked for")
     admin.grow(topic, 5)
-    until(lambda: sorted(admin.replicas(topic)) == [0, 1, 2, 3, 4], "the topic has grown")
-    assert admin.replicas(topic)[0] == replicas[0], "what was there stays where it was"
+    grown = until(lambda: whole(admin.replicas(topic), 5), "the topic has grown")
+    assert grown[0] == replicas[0], "what was there stays where it was"
     admin.delete(topic)
     until(lambda: topic not in admin.topics(), "the topic is gone")
     assert refusal(lambda: admin.delete(topic)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -189,7 +189,10 @@ def test_a_group_has_configs_before_it_has_members(cluster: NodeProcesses, pytho
     change(cluster, GROUP, group, (key, "50000", SET))
     until(lambda: entries(cluster, GROUP, group)[key].value == "50000", "it is set")
     resource = PythonResource(ConfigResourceType.GROUP, group)
-    assert python.describe_configs([resource])["group"][group][key]["value"] == "50000"
+    until(
+        lambda: python.describe_configs([resource])["group"][group][key]["value"] == "50000",
+        "any broker tells it",
+    )
     code, sentence = refusal(lambda: change(cluster, GROUP, group, (key, "999", SET)))
     assert code == ErrorCode.INVALID_CONFIG
     assert "group.consumer.min.session.timeout.ms (1000)" in sentence
@@ -201,8 +204,13 @@ def test_kafka_python_changes_configs(cluster: NodeProcesses, python: KafkaAdmin
     topic = cluster.create_topic("configs")
     wanted = PythonResource(ConfigResourceType.TOPIC, topic, configs={"retention.ms": ("SET", "6000")})
     python.alter_configs([wanted])
-    described = python.describe_configs([PythonResource(ConfigResourceType.TOPIC, topic)])["topic"][topic]
-    assert described["retention.ms"]["value"] == "6000"
+
+    def is_described() -> bool:
+        """Each call may ask another broker."""
+        told = python.describe_configs([PythonResource(ConfigResourceType.TOPIC, topic)])
+        return bool(told["topic"][topic]["retention.ms"]["value"] == "6000")
+
+    until(is_described, "it is described")
 
 
 # Elections and reassignments
@@ -251,8 +259,13 @@ def test_a_partition_moves_to_other_brokers(cluster: NodeProcesses, python: Kafk
     target = [node_id for node_id in cluster.node_ids if node_id != before]
     assert move(python, topic, target) is None
     until(lambda: not moving(python, topic), "the move is over")
-    until(lambda: sorted(cluster.partitions(topic)[0].isrs) == sorted(target), "the targets are in sync")
-    assert cluster.partitions(topic)[0].replicas == target
+    until(
+        lambda: (
+            (state := cluster.partitions(topic)[0]).replicas == target
+            and sorted(state.isrs) == sorted(target)
+        ),
+        "the targets are in sync",
+    )
     assert cluster.leader(topic) in target
     assert CLIENTS[0].consume(cluster.bootstrap, topic, {0: 2}) == {0: [b"one", b"two"]}
 

@@ -31,7 +31,7 @@ from kraft.local_cluster.node_process import process_stat
 from tests.support.node_processes import until
 from tests.support.source_tree import ROOT
 
-SEED = 1
+SEED, PLAYS = 1, 3
 BROKEN_BUILDS = ROOT / "tests/support/broken_builds"
 FILE = """
 experiment: {name}
@@ -77,11 +77,19 @@ def base(tmp_path: Path) -> Iterator[Path]:
     clean_up(tmp_path / "runs")
 
 
-def judged(experiment: Experiment, base: Path, *, secure: bool = False) -> tuple[Verdict, list[Reason]]:
-    """The verdict, and its reasons but for what a busy machine explains."""
-    verdict = judge(experiment, run.play(experiment, SEED, base=base, secure=secure))
-    assert list(base.iterdir()) == [], "a run leaves nothing behind"
-    return verdict, [one for one in verdict.reasons if one.rule != "starved"]
+def judged(
+    experiment: Experiment, base: Path, *, secure: bool = False, violated: bool = False
+) -> tuple[Verdict, list[Reason]]:
+    """The verdict, and its reasons but for what a busy machine explains. A run that says that it was starved, and not
+    what it was played for (that all holds; that it is `violated`), proves nothing either way, and is played again."""
+    for _ in range(PLAYS):
+        verdict = judge(experiment, run.play(experiment, SEED, base=base, secure=secure))
+        assert list(base.iterdir()) == [], "a run leaves nothing behind"
+        reasons = [one for one in verdict.reasons if one.rule != "starved"]
+        was_starved = len(reasons) < len(verdict.reasons)
+        if not was_starved or verdict.verdict != "undecided" or not (reasons or violated):
+            break
+    return verdict, reasons
 
 
 # -- what holds
@@ -92,7 +100,7 @@ def test_the_command_runs_and_judges_an_experiment(tmp_path: Path, base: Path) -
     file.write_text(file_of("leader-kill", [IDEMPOTENT, CONSUMER, STORM, SLOW], [KILL]))
     base.mkdir()
     arguments = ["run", str(file), "--backlog", "5MB", "--out", str(tmp_path / "out"), "--json"]
-    done = kraft(arguments, base).communicate(timeout=140)[0]
+    done = kraft(arguments, base).communicate(timeout=400)[0]
     said = json.loads(done)
     assert [one["rule"] for one in said["reasons"] if one["rule"] != "starved"] == []
     assert said["acked"] > 100
@@ -177,7 +185,7 @@ def test_a_broken_build_is_caught(mutation: str, base: Path, monkeypatch: pytest
     method, oracles = BROKEN[mutation]
     monkeypatch.setenv("BROKEN_BUILD", mutation)
     monkeypatch.setenv("PYTHONPATH", f"{BROKEN_BUILDS}:{ROOT}")
-    verdict, _ = judged(experiment_of("broken", [IDEMPOTENT, CONSUMER], method, 8), base)
+    verdict, _ = judged(experiment_of("broken", [IDEMPOTENT, CONSUMER], method, 8), base, violated=True)
     assert verdict.verdict == "violated"
     assert oracles & set(verdict.anomalies)
 
@@ -236,7 +244,7 @@ def test_a_program_of_one_s_own_is_judged(base: Path) -> None:
     write = f"echo '{json.dumps(send)}' > $KRAFT_CHAOS_HISTORY; exec sleep 60"
     command = f"{{kind: command, command: {json.dumps(write)}}}"
     pause = "{fault: pause, target: leader of orders-0, at: 1s, for: 1s}"
-    verdict, _ = judged(experiment_of("own", [IDEMPOTENT, command], [pause], 3), base)
+    verdict, _ = judged(experiment_of("own", [IDEMPOTENT, command], [pause], 3), base, violated=True)
     assert verdict.verdict == "violated"
     assert {"lost-write", "unseen", "inconsistent-offsets"} & set(verdict.anomalies)
 
@@ -265,7 +273,8 @@ def test_nothing_stays_when_a_run_is_ended(number: signal.Signals, tmp_path: Pat
     """After Ctrl-C and SIGTERM at once; after kill -9 when the next run begins."""
     base.mkdir()
     file = tmp_path / "kill.yaml"
-    file.write_text(file_of("kill", [IDEMPOTENT], [KILL]))
+    late = "{fault: kill, target: leader of orders-0, at: 100s, for: 3s}"
+    file.write_text(file_of("kill", [IDEMPOTENT], [late], 110))
 
     def pids() -> list[int]:
         clusters = [LocalCluster(folder / CLUSTER) for folder in left_in(base)]

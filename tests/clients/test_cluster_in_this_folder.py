@@ -17,7 +17,7 @@ from kraft.runtime.free_ports import free_port_range
 from tests.support.node_processes import until
 from tests.support.source_tree import ROOT
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 120.0
 
 Kraft = Callable[..., str]
 

@@ -72,9 +72,12 @@ def assert_reads(cluster: NodeProcesses, topic: str, values: list[bytes]) -> Non
 def assert_repaired(cluster: NodeProcesses, node_id: int, topic: str) -> None:
     until(lambda: is_given_up(cluster, node_id, topic), "the replica is given up")
     cluster.restore()
-    sound = {segment_of(cluster, other, topic).read_bytes() for other in cluster.node_ids}
-    assert len(sound) == 1
-    assert cluster.page(node_id)["offline_replicas"] == []
+
+    def is_copied() -> bool:
+        files = {segment_of(cluster, other, topic).read_bytes() for other in cluster.node_ids}
+        return len(files) == 1 and cluster.page(node_id)["offline_replicas"] == []
+
+    until(is_copied, "all replicas are equal")
 
 
 def is_given_up(cluster: NodeProcesses, node_id: int, topic: str) -> bool:
@@ -136,7 +139,7 @@ def test_a_leaders_folder_is_gone(fragile_cluster: NodeProcesses) -> None:
     shutil.rmtree(segment_of(cluster, leader, topic).parent)
     more = values_of("more")
     CLIENT.produce(cluster.bootstrap, topic, {0: more}, How(codec="none", idempotent=True))
-    assert cluster.leader(topic) != leader
+    until(lambda: cluster.leader(topic) != leader, "another replica leads")
     lines = [line for line in cluster.log_text(leader).splitlines() if "a replica is offline" in line]
     assert len([line for line in lines if f"{topic}-0" in line]) == 1
     assert_reads(cluster, topic, values + more)

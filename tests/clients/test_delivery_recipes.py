@@ -24,12 +24,13 @@ BATCH_MAX = 100
 FIRST = RECORDS // 2
 """Values that are there before the program starts."""
 LINES = 200_000
-STARTS_MAX = 5
+STARTS_MAX = 12
 INPUT = [f"v{number}" for number in range(RECORDS)]
 
 
 def send(cluster: NodeProcesses, topic: str, values: Sequence[str]) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": "all"})
+    settings = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "enable.idempotence": True}
+    producer = Producer(settings)
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % PARTITIONS)
     assert producer.flush(DEADLINE_S) == 0

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.node_processes import until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 ODD_FILES = {
     "carriage returns.log": b"one\r\ntwo\r\n\r\nfour",
@@ -23,7 +23,7 @@ ODD_FILES = {
     "long.log": b"x" * 200_000 + b"\n" + b"short\n",
 }
 LINES = 4 + 430 + 301 + 2
-
+START_S = 240.0
 
 HEARS_INTERRUPTS = [
     sys.executable,
@@ -76,7 +76,7 @@ def test_every_line_of_odd_files_survives_the_killed_leader(tmp_path: Path) -> N
     for name, data in ODD_FILES.items():
         (tmp_path / name).write_bytes(data)
     process = demo(tmp_path, "--json", *ODD_FILES)
-    assert process.wait(280) == 0, (tmp_path / "err").read_text()[-3000:]
+    assert process.wait(540) == 0, (tmp_path / "err").read_text()[-3000:]
     document = json.loads((tmp_path / "out").read_text().splitlines()[-1])
     partitions = document["partitions"]
     totals = {key: sum(row[key] for row in partitions) for key in partitions[0]}
@@ -94,8 +94,8 @@ def test_every_line_of_odd_files_survives_the_killed_leader(tmp_path: Path) -> N
 
 def test_ctrl_c_leaves_nothing_running(tmp_path: Path) -> None:
     process = demo(tmp_path)
-    until(lambda: len(server_processes(tmp_path)) == 3, "the demo's nodes to run")
-    until(lambda: b"killed -9" in (tmp_path / "err").read_bytes(), "the demo to kill a broker")
+    until(lambda: b"killed -9" in (tmp_path / "err").read_bytes(), "the demo to kill a broker", START_S)
+    assert len(server_processes(tmp_path)) >= 2
     process.send_signal(signal.SIGINT)
     assert process.wait(60) != 0
     assert server_processes(tmp_path) == []

@@ -6,7 +6,7 @@ import pytest
 
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.producers import InitProducerIdRequest
-from tests.support.node_processes import WAIT_S, NodeProcesses, until
+from tests.support.node_processes import NodeProcesses, metadata, until
 from tests.support.raw_client import RawConnection, batch
 from tests.support.streams import IDEMPOTENT, ConfluentStream, audit, read_all, streaming
 
@@ -110,7 +110,7 @@ def test_a_controlled_shutdown_fails_no_produce(client: str, fragile_cluster: No
 def test_stopping_the_whole_cluster_keeps_everything(fragile_cluster: NodeProcesses) -> None:
     """Topics, their configs, records and producer state; the producer itself just goes on."""
     cluster, topic = fragile_cluster, replicated_topic(fragile_cluster)
-    before = cluster.admin.list_topics(timeout=WAIT_S)
+    before = metadata(cluster.admin)
     with streaming(IDEMPOTENT["confluent-kafka"](cluster.bootstrap, topic, PARTITIONS)) as stream:
         stream.wait_for(BEFORE)
         cluster.local.stop_all()
@@ -118,11 +118,16 @@ def test_stopping_the_whole_cluster_keeps_everything(fragile_cluster: NodeProces
         cluster.restore()
         stream.wait_for(AFTER)
     audit(stream, read_all(cluster.bootstrap, topic, PARTITIONS))
-    after = cluster.admin.list_topics(timeout=WAIT_S)
-    assert after.cluster_id == before.cluster_id
-    assert {n: sorted(t.partitions) for n, t in after.topics.items()} == {
-        n: sorted(t.partitions) for n, t in before.topics.items()
-    }
+
+    def is_as_before() -> bool:
+        """Whom we ask may have more to read before it knows all."""
+        after = metadata(cluster.admin)
+        assert after.cluster_id == before.cluster_id
+        return {n: sorted(t.partitions) for n, t in after.topics.items()} == {
+            n: sorted(t.partitions) for n, t in before.topics.items()
+        }
+
+    until(is_as_before, "all topics are there")
 
 
 def test_killing_the_whole_cluster_keeps_everything(fragile_cluster: NodeProcesses) -> None:

@@ -69,7 +69,7 @@ def produce(cluster: NodeProcesses, topic: str, values: dict[int, bytes]) -> Non
     producer = Producer({"bootstrap.servers": cluster.bootstrap, **QUIET})
     for number, value in values.items():
         producer.produce(topic, value, partition=number)
-    assert producer.flush(40) == 0
+    assert producer.flush(90) == 0
 
 
 def test_a_consumer_reads_everything_through_its_sessions(

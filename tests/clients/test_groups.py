@@ -15,6 +15,7 @@ from tests.support.group_members import (
     CONFLUENT,
     GROUP_SETTINGS,
     KAFKA_PYTHON,
+    LONG_SESSION_MS,
     GroupOfMembers,
     How,
     Library,
@@ -80,8 +81,7 @@ def test_a_group_of_three_one_killed_and_one_joining(
     with GroupOfMembers(cluster, library(client), how, topic) as group:
         group.start(3)
         group.await_shared()
-        described = group.described()
-        assert described.state == ConsumerGroupState.STABLE
+        described = group.await_state(ConsumerGroupState.STABLE)
         assert described.partition_assignor == ASSIGNOR_NAMES.get((client, how.assignor), how.assignor)
         assert len({member.member_id for member in described.members}) == 3
         records.write()
@@ -103,8 +103,7 @@ def test_a_group_of_three_one_killed_and_one_joining(
 
         for member in list(group.members):
             group.lose(member, leaves=True)
-        left = group.described()
-        assert (left.state, left.members) == (ConsumerGroupState.EMPTY, [])
+        assert group.await_state(ConsumerGroupState.EMPTY).members == []
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def test_a_static_member_that_comes_back_has_its_partitions_again(
     it goes for a while, which a consumer with an instance id says when it is closed."""
     topic = cluster.create_topic("static", PARTITIONS)
     records = Records(cluster, topic)
-    with GroupOfMembers(cluster, library(client), how, topic) as group:
+    with GroupOfMembers(cluster, library(client), how, topic, session_ms=LONG_SESSION_MS) as group:
         group.start(instance_ids=["one", "two", "three"])
         group.await_shared()
         records.write()
@@ -145,7 +144,8 @@ def test_a_static_member_that_comes_back_has_its_partitions_again(
         group.await_committed(records.of_each_partition)
         assert [member.assignments for member in others] == given, "nobody else noticed"
         assert group.generation() == generation
-        assert {member.group_instance_id for member in group.described().members} == {"one", "two", "three"}
+        members = group.await_state(ConsumerGroupState.STABLE).members
+        assert {member.group_instance_id for member in members} == {"one", "two", "three"}
 
 
 def test_clients_of_one_group_share_a_queue_and_every_group_hears_everything(cluster: NodeProcesses) -> None:
@@ -199,7 +199,9 @@ def test_members_go_on_in_the_same_generation_when_their_coordinator_is_killed(
     names = same_coordinator(cluster, len(ways))
     with ExitStack() as stack:
         groups = [
-            stack.enter_context(GroupOfMembers(cluster, one, how, topic, group=name))
+            stack.enter_context(
+                GroupOfMembers(cluster, one, how, topic, group=name, session_ms=LONG_SESSION_MS)
+            )
             for (one, how), topic, name in zip(ways, topics, names, strict=True)
         ]
         for group in groups:
@@ -216,7 +218,9 @@ def test_java_members_go_on_when_their_coordinator_is_killed(
     names = same_coordinator(cluster, len(ways))
     with ExitStack() as stack:
         groups = [
-            stack.enter_context(GroupOfMembers(cluster, one, how, topic, group=name))
+            stack.enter_context(
+                GroupOfMembers(cluster, one, how, topic, group=name, session_ms=LONG_SESSION_MS)
+            )
             for how, topic, name in zip(ways, topics, names, strict=True)
         ]
         for group in groups:

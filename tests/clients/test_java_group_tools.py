@@ -12,7 +12,7 @@ CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 OFFSETS_FORMATTER = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
 PARTITIONS = 3
-QUIET_MS = 10_000
+QUIET_MS = 20_000
 """The console consumer ends when it has heard nothing for so long."""
 
 pytestmark = pytest.mark.timeout(DOWNLOAD_S + RUN_S)

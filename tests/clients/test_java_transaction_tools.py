@@ -10,7 +10,7 @@ from kraft.protocol.errors import ErrorCode
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kraft.protocol.schemas.producers import InitProducerIdRequest, InitProducerIdResponse
 from tests.support.java_programs import DOWNLOAD_S, RUN_S, json_objects, run_java
-from tests.support.node_processes import NodeProcesses, until
+from tests.support.node_processes import PATIENCE, NodeProcesses, until
 from tests.support.raw_client import PRODUCE_VERSION, RawConnection, batch
 from tests.support.transactional_clients import (
     CONFLUENT,
@@ -25,7 +25,7 @@ TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 LOG_FORMATTER = "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter"
 INIT_VERSION = 4
-QUIET_MS = 10_000
+QUIET_MS = 20_000
 
 pytestmark = pytest.mark.timeout(DOWNLOAD_S + 2 * RUN_S)
 
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.timeout(DOWNLOAD_S + 2 * RUN_S)
 def unverified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcesses]:
     """One node on which a batch may hang, as before KIP-890."""
     settings = {
+        **PATIENCE,
         "transaction.partition.verification.enable": "false",
         "transaction.state.log.num.partitions": "1",
         "transaction.state.log.replication.factor": "1",

@@ -137,7 +137,7 @@ def test_kcat_sends_keys_and_empty_values(cluster: NodeProcesses) -> None:
 def kraft(*arguments: str, stdin: bytes = b"") -> bytes:
     """Runs the command line; returns its standard output."""
     command = [sys.executable, "-m", "kraft.cli.entry", *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 

@@ -44,7 +44,7 @@ def read_by(reader: Any, folder: Path) -> list[bytes]:
 
 def kraft_log(*arguments: object) -> Any:
     done = subprocess.run(
-        [*KRAFT, "log", *map(str, arguments), "--json"], capture_output=True, timeout=60, check=False
+        [*KRAFT, "log", *map(str, arguments), "--json"], capture_output=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)

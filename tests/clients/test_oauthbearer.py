@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     import kafka.errors
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 LIFETIME_S = 6.0
 """Of tokens that expire while a client works: librdkafka has the last tenth of it to authenticate again."""
 RENEWALS = 2
@@ -108,7 +108,7 @@ def test_kafka_python(secured: SecuredCluster) -> None:
     producer = kafka.KafkaProducer(**good)
     producer.send(topic, b"value").get(WAIT_S)
     producer.close()
-    consumer = kafka.KafkaConsumer(topic, **good, auto_offset_reset="earliest", consumer_timeout_ms=20_000)
+    consumer = kafka.KafkaConsumer(topic, **good, auto_offset_reset="earliest", consumer_timeout_ms=60_000)
     assert next(consumer).value == b"value"
     consumer.close()
     bad = given | {"sasl_oauth_token_provider": Tokens(secured, iss="https://evil.example")}

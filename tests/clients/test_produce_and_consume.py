@@ -20,7 +20,7 @@ from tests.support.node_processes import NodeProcesses, until
 from tests.support.real_clients import CLIENTS
 
 TOLD_WITHIN_S = 10
-COMMAND_S = 60
+COMMAND_S = 120
 
 
 def command(cluster: NodeProcesses, *arguments: str) -> list[str]:

@@ -22,9 +22,9 @@ from kraft.runtime.free_ports import free_port_range, is_free
 from tests.support.source_tree import ROOT
 from tests.unit.config.test_config import KAFKA_SAMPLE
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1500)
 
-BLOCK_TIMEOUT_S = 240.0
+BLOCK_TIMEOUT_S = 600.0
 GO_ON = ("kraft/spark/README.md", "kraft/chaos/README.md", "kraft/cli/README.md")
 """What is read after README.md; of the first the programs that stand alone."""
 NODES = 3

@@ -9,7 +9,7 @@ import pytest
 
 from bench.replication.__main__ import main
 
-pytestmark = [pytest.mark.usefixtures("hasty_bench"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("hasty_bench"), pytest.mark.timeout(900)]
 
 
 def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

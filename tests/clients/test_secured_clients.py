@@ -36,7 +36,16 @@ from kraft.protocol.errors import ErrorCode
 from tests.support.group_members import MEMBERS
 from tests.support.java_programs import DOWNLOAD_S, RUN_S, compiled, run_java
 from tests.support.node_processes import until
-from tests.support.secured_cluster import BOB, ERIN, MECHANISMS, PASSWORD, USER, WAIT_S, SecuredCluster
+from tests.support.secured_cluster import (
+    BOB,
+    ERIN,
+    MECHANISMS,
+    MESSAGE_TIMEOUT_MS,
+    PASSWORD,
+    USER,
+    WAIT_S,
+    SecuredCluster,
+)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own resources
@@ -212,7 +221,10 @@ def sent_by_heidi(secured: SecuredCluster, topic: str) -> tuple[str | None, floa
     throttled: list[float] = [0.0]
     producer = Producer(
         secured.librdkafka("SASLTLS", "SCRAM-SHA-256", SECRET, "heidi")
-        | {"message.timeout.ms": 20_000, "throttle_cb": lambda event: throttled.append(event.throttle_time)}
+        | {
+            "message.timeout.ms": MESSAGE_TIMEOUT_MS,
+            "throttle_cb": lambda event: throttled.append(event.throttle_time),
+        }
     )
     producer.produce(topic, bytes(15_000), on_delivery=lambda error, _: outcomes.append(error))
     assert producer.flush(WAIT_S) == 0
@@ -322,7 +334,7 @@ def error_name(error: Exception) -> str:
 def test_librdkafka(secured: SecuredCluster, user: str) -> None:
     topic, found = secured.create_topic("rd"), Outcomes()
     properties = secured.librdkafka("SASLTLS", "SCRAM-SHA-512", user=user)
-    properties |= {"message.timeout.ms": 20_000}
+    properties |= {"message.timeout.ms": MESSAGE_TIMEOUT_MS}
 
     def raised(error: KafkaError | None) -> None:
         if error is not None:
@@ -371,7 +383,7 @@ def test_kafka_python(secured: SecuredCluster, user: str) -> None:
     given_group = {
         "group_id": topic,
         "auto_offset_reset": "earliest",
-        "consumer_timeout_ms": 3_000 if user == ERIN else 20_000,
+        "consumer_timeout_ms": 3_000 if user == ERIN else 60_000,
     }
     with contextlib.closing(kafka.KafkaConsumer(topic, **given, **given_group)) as consumer:
         with found.of("consume", errors):

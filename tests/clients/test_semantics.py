@@ -13,6 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from tests.support.node_processes import NodeProcesses, until
+from tests.support.raw_client import RawConnection
 from tests.support.real_clients import CLIENTS, QUIET, Client, How, confluent_consumer, run_kcat
 
 VALUES = [b"value %d" % number for number in range(300)]
@@ -60,7 +61,10 @@ def test_acks_all_is_refused_below_min_insync_replicas(fragile_cluster: NodeProc
     cluster = fragile_cluster
     topic = cluster.create_topic("min-isr", min_insync_replicas="3")
     victim = next(node for node in cluster.node_ids if node != cluster.leader(topic))
+    leader = cluster.leader(topic)
     cluster.local.stop_node(victim)
+    with RawConnection(cluster.address(leader)) as connection:
+        until(lambda: len(connection.in_sync(topic)) == 2, "the leader knows that a replica is gone")
     assert send_one(cluster, topic, {"acks": "1"}) is None
     error = send_one(cluster, topic, {"acks": "all", "message.timeout.ms": 1500})
     assert error is not None
@@ -74,7 +78,7 @@ def send_one(cluster: NodeProcesses, topic: str, settings: Mapping[str, Any]) ->
     outcomes: list[Any] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, **QUIET, **settings})
     producer.produce(topic, b"x", partition=0, on_delivery=lambda error, _: outcomes.append(error))
-    producer.flush(40)
+    producer.flush(90)
     (outcome,) = outcomes
     return outcome
 
@@ -111,9 +115,9 @@ def confluent_offsets(bootstrap: str, topic: str, timestamps: list[int]) -> Offs
     try:
         found: dict[int, int | None] = {}
         for timestamp in timestamps:
-            (answer,) = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], 20)
+            (answer,) = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], 60)
             found[timestamp] = answer.offset if answer.offset >= 0 else None
-        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), 20)
+        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), 60)
         return found, first, end
     finally:
         consumer.close()

@@ -15,7 +15,7 @@ from bench.spark.__main__ import main
 
 pytestmark = [
     pytest.mark.usefixtures("hasty_bench"),
-    pytest.mark.timeout(400),  # a JVM starts in here
+    pytest.mark.timeout(900),  # a JVM starts in here
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # pyspark's own
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]

@@ -15,12 +15,12 @@ import pytest
 
 from kraft.cli.app import run
 from kraft.local_cluster.cluster import LocalCluster
-from kraft.runtime.free_ports import free_port_range
+from kraft.runtime.free_ports import free_port_range, free_ports
 from kraft.storage import new_uuid
 from tests.support.node_processes import NodeProcesses, until
 from tests.support.real_clients import confluent_consumer
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 FAILED, WRONG_USAGE, UNDECIDED = 1, 2, 3
 
 
@@ -69,7 +69,7 @@ class NodeFiles:
         self.config = directory / "server.properties"
         self.data = directory / "data"
         self.cluster_id = new_uuid()
-        self.client_port, self.controller_port, self.http_port = (free_port_range(3) + n for n in range(3))
+        self.client_port, self.controller_port, self.http_port = free_ports(3, avoid=set())
         self.write()
         assert run(["storage", "format", "--cluster-id", self.cluster_id, "--config", str(self.config)]) == 0
 
@@ -126,9 +126,10 @@ def test_a_second_process_on_the_same_folder(cluster: NodeProcesses, tmp_path: P
     first = cluster.local.node_dir(1)
     config = tmp_path / "second.properties"
     text = (first / "server.properties").read_text()
-    for node in cluster.local.spec().nodes[:1]:
-        for port in (node.client_port, node.controller_port, node.http_port):
-            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free_port_range(1)}")
+    node = cluster.local.spec().nodes[0]
+    own = (node.client_port, node.controller_port, node.http_port)
+    for port, other in zip(own, free_ports(3, avoid=set()), strict=True):
+        text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{other}")
     config.write_text(text)
     pid = cluster.local.pid(1)
     ended = kraft("server", config)
@@ -306,7 +307,7 @@ def test_a_file_that_cannot_be_read_sends_nothing(cluster: NodeProcesses, tmp_pa
     consumer = confluent_consumer(cluster.bootstrap)
     from confluent_kafka import TopicPartition
 
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), 20) == (0, 0)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), 60) == (0, 0)
     consumer.close()
 
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from kraft.runtime.free_ports import free_port_range
+from kraft.runtime.free_ports import free_ports
 from kraft.storage import new_uuid
 from tests.support.real_clients import Confluent
 from tests.unit.config.test_config import KAFKA_SAMPLE
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 @pytest.fixture
 def variables(tmp_path: Path) -> Mapping[str, str]:
-    client, controller = (free_port_range(2) + n for n in range(2))
+    client, controller = free_ports(2, avoid=set())
     return {
         "KAFKA_LISTENERS": f"PLAINTEXT://:{client},CONTROLLER://:{controller}",
         "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://localhost:{client},CONTROLLER://localhost:{controller}",

@@ -18,10 +18,10 @@ from confluent_kafka import KafkaException, Producer
 from kraft.local_cluster.spec import replication_settings
 from kraft.protocol.errors import ErrorCode
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
-from tests.support.node_processes import NodeProcesses, until
+from tests.support.node_processes import PATIENCE, NodeProcesses, until
 from tests.support.raw_client import RawConnection, batch
 
-COMMAND_S = 60
+COMMAND_S = 120
 HANGING = 4_000_000
 """A producer id that no coordinator knows."""
 
@@ -30,6 +30,7 @@ HANGING = 4_000_000
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcesses]:
     """One node, which takes transactional batches that belong to no transaction, as Kafka did before KIP-890."""
     settings = {
+        **PATIENCE,
         **replication_settings(1),
         "transaction.partition.verification.enable": "false",
         "group.initial.rebalance.delay.ms": "0",

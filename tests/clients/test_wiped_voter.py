@@ -7,7 +7,7 @@ import shutil
 from functools import partial
 
 from kraft.storage import format_node
-from tests.support.node_processes import WAIT_S, NodeProcesses, until
+from tests.support.node_processes import NodeProcesses, metadata, until
 from tests.support.streams import IDEMPOTENT, audit, read_all, streaming
 
 PARTITIONS = 3
@@ -71,7 +71,7 @@ def test_a_voter_with_an_older_copy_of_its_folder_ends_until_it_is_wiped(
     wipe(cluster, voter)
     cluster.local.start_node(voter)
     until(lambda: all(votes(cluster, node_id) for node_id in cluster.node_ids), "all voters count again")
-    assert topic in cluster.admin.list_topics(timeout=WAIT_S).topics
+    until(lambda: topic in metadata(cluster.admin).topics, "the topic is there")
 
 
 def offset(cluster: NodeProcesses, node_id: int) -> int:

@@ -32,7 +32,7 @@ from tests.support.real_clients import QUIET
 from tests.support.source_tree import ROOT
 from tests.support.threaded_cluster import ThreadedCluster
 
-CALL_S = 30.0
+CALL_S = 90.0
 LINES = "".join(f"line {number}\n" for number in range(300))
 MINUTE_MS = 60_000
 BEGAN_MS = 1_700_000_040_000

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from tests.support.node_processes import until
-from tests.support.real_clients import QUIET, confluent_consumer
+from tests.support.real_clients import QUIET, confluent_consumer, is_passing
 from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
 
 KEYS = 40
@@ -53,8 +53,10 @@ def read_all(running: ThreadedCluster, topic: str) -> list[tuple[int, bytes, byt
         consumer.assign([ClientPartition(topic, 0, 0)])
         found: list[tuple[int, bytes, bytes | None]] = []
         while True:
-            message = consumer.poll(20)
+            message = consumer.poll(90)
             assert message is not None
+            if is_passing(message.error()):
+                continue
             if message.error():
                 assert message.offset() >= end
                 return found

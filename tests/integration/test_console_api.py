@@ -215,7 +215,7 @@ class Stream:
     def __init__(self, running: ThreadedCluster, topics: str) -> None:
         server = running.cluster.nodes[1].http
         assert server is not None
-        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=90)
         self._connection.request("GET", f"/api/events?topics={topics}")
         self._answer = self._connection.getresponse()
         assert self._answer.headers.get_content_type() == "text/event-stream"

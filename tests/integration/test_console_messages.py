@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +21,10 @@ from confluent_kafka.admin import (
 )
 
 from kraft.http.console.access import Access
+from kraft.http.messages.batches import Opened
 from kraft.http.messages.routes import READERS_MAX
+from kraft.http.messages.scanning import Scan
+from kraft.http.messages.searching import PROGRESS_S
 from kraft.http.messages.tailing import BEHIND_MAX
 from kraft.security.super_users import STANDARD_AUTHORIZER
 from tests.support.node_processes import until
@@ -279,10 +283,18 @@ def test_a_search_ends_at_its_bounds_and_can_go_on(shared_cluster: ThreadedClust
     assert done["offsets_left"] == 2000 - done["next_offsets"]["0"]
 
 
-def test_a_search_ends_when_the_browser_goes(shared_cluster: ThreadedCluster) -> None:
+def test_a_search_ends_when_the_browser_goes(
+    shared_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One through a topic that has no end, lest it be over by itself."""
+
+    async def endless(_: Scan) -> AsyncIterator[Sequence[Opened]]:
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            yield ()
+
+    monkeypatch.setattr(Scan, "rounds", endless)
     topic = shared_cluster.create_topic("gone")
-    for _ in range(20):
-        produce(shared_cluster, topic, *({"value": bytes(10_000)} for _ in range(300)))
     messages = messages_of(shared_cluster, 1)
     with events(shared_cluster, path_of(topic, "/search", q="none", max_s=120)) as stream:
         assert next(stream)[0] == "progress"

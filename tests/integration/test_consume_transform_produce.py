@@ -58,7 +58,7 @@ def running() -> Iterator[ThreadedCluster]:
         consumer.commit(offsets=[ClientPartition(topic, 0, 0)], asynchronous=False)
         consumer.close()
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "first", **QUIET})
-        producer.init_transactions(30)
+        producer.init_transactions(90)
         yield cluster
 
 
@@ -180,7 +180,7 @@ def test_librdkafka(running: ThreadedCluster) -> None:
     feeding = Producer({"bootstrap.servers": running.bootstrap, **QUIET})
     for value in inputs:
         feeding.produce(source, value)
-    assert feeding.flush(30) == 0
+    assert feeding.flush(90) == 0
     consumer = Consumer(
         {
             "bootstrap.servers": running.bootstrap,
@@ -193,7 +193,7 @@ def test_librdkafka(running: ThreadedCluster) -> None:
     )
     consumer.subscribe([source])
     producer = Producer({"bootstrap.servers": running.bootstrap, "transactional.id": "librdkafka", **QUIET})
-    producer.init_transactions(30)
+    producer.init_transactions(90)
     committed, tries = 0, 0
     while committed < len(inputs):
         messages = consumer.consume(4, 5)
@@ -205,15 +205,15 @@ def test_librdkafka(running: ThreadedCluster) -> None:
         for message in messages:
             producer.produce(sink, message.value())
         positions = consumer.position(consumer.assignment())
-        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
+        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 90)
         if tries % 3 == 2:
-            producer.abort_transaction(30)
-            for known in consumer.committed(consumer.assignment(), timeout=30):
+            producer.abort_transaction(90)
+            for known in consumer.committed(consumer.assignment(), timeout=90):
                 consumer.seek(known)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(90)
             committed += len(messages)
     assert committed_values(running, sink, len(inputs)) == inputs
-    (told,) = consumer.committed([ClientPartition(source, 0)], timeout=30)
+    (told,) = consumer.committed([ClientPartition(source, 0)], timeout=90)
     assert told.offset == len(inputs)
     consumer.close()

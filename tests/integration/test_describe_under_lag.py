@@ -43,7 +43,7 @@ def produce(running: ThreadedCluster, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": running.bootstrap, "acks": "all", "linger.ms": 0, **QUIET})
     for _ in range(count):
         producer.produce(topic, b"x" * 900_000)
-        assert producer.flush(30) == 0
+        assert producer.flush(90) == 0
 
 
 def throttle(running: ThreadedCluster, topic: str, broker: int) -> None:

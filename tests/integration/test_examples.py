@@ -21,13 +21,13 @@ from tests.support.source_tree import ROOT
 from tests.support.threaded_cluster import ThreadedCluster
 
 pytestmark = [
-    pytest.mark.timeout(600),  # a JVM starts in here, and one program runs twice
+    pytest.mark.timeout(1500),  # a JVM starts in here, and one program runs twice
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # pyspark's own
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 PROGRAM = ROOT / "examples" / "real_time_and_offline.py"
-CALL_S = 30.0
+CALL_S = 90.0
 MINUTE_MS = 60_000
 BEGAN_MS = 1_700_000_040_000
 """The start of a minute: 2023-11-14T22:14:00Z."""

@@ -19,7 +19,7 @@ RETRIES = "kafka_server_replicafetchermanager_retries_total"
 SHRINKS = "kafka_server_replicamanager_isrshrinks_total"
 EXPANDS = "kafka_server_replicamanager_isrexpands_total"
 REFUSING = "kafka_log_logmanager_refusinglogdirectorycount"
-LAG_MS = 2_000
+LAG_MS = 6_000
 
 
 @pytest.fixture

@@ -132,6 +132,6 @@ def test_pending_offsets_move_with_their_coordinator(running: ThreadedCluster) -
     assert fetched(running, topic) == (-1, UNSTABLE)
     end(running, 2, is_commit=False)
     assert fetched(running, topic) == (5, ErrorCode.NONE)
-    (told,) = consumer.committed([ClientPartition(topic, 0)], timeout=30)
+    (told,) = consumer.committed([ClientPartition(topic, 0)], timeout=90)
     assert told.offset == 5
     consumer.close()

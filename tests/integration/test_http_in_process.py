@@ -53,11 +53,14 @@ def test_metrics_count_what_happens(shared_cluster: ThreadedCluster) -> None:
     assert after[bytes_in] - before[bytes_in] > 5000
     assert after["kafka_server_brokertopicmetrics_bytesout_total"] > 5000
     assert after["kafka_server_replicamanager_leadercount"] >= 1
-    controllers = [
-        metrics(shared_cluster, node_id)["kafka_controller_kafkacontroller_activecontrollercount"]
-        for node_id in shared_cluster.cluster.nodes
-    ]
-    assert sorted(controllers) == [0, 0, 1], "one active controller"
+    name = "kafka_controller_kafkacontroller_activecontrollercount"
+    until(
+        lambda: (
+            sorted(metrics(shared_cluster, node_id)[name] for node_id in shared_cluster.cluster.nodes)
+            == [0, 0, 1]
+        ),
+        "there is one active controller",
+    )
 
 
 def test_readiness_follows_the_quorum(own_cluster: ThreadedCluster) -> None:

@@ -21,7 +21,7 @@ from tests.support.node_processes import until
 from tests.support.threaded_cluster import ThreadedCluster
 
 pytestmark = pytest.mark.timeout(900)
-CALL_S = 30.0
+CALL_S = 90.0
 START_S = 400.0
 """For the JVM, on a busy machine."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

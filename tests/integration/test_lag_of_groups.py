@@ -55,7 +55,7 @@ def produce(running: ThreadedCluster, topic: str, partition: int, *ages_s: int) 
     producer = Producer({"bootstrap.servers": running.bootstrap, "linger.ms": 0, **QUIET})
     for age_s in ages_s:
         producer.produce(topic, b"x", partition=partition, timestamp=int((time.time() - age_s) * 1000))
-        producer.flush(30)
+        producer.flush(90)
 
 
 def coordinator(running: ThreadedCluster, group: str) -> int:

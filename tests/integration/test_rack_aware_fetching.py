@@ -59,7 +59,7 @@ def produce(running: ThreadedCluster, topic: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": running.bootstrap, "acks": "all", **QUIET})
     for value in values:
         producer.produce(topic, value.ljust(SIZE_BYTES, b"."))
-    assert producer.flush(30) == 0
+    assert producer.flush(90) == 0
 
 
 def bytes_out(running: ThreadedCluster) -> dict[int, int]:

@@ -33,7 +33,7 @@ from tests.support.stored_logs import DATA, LEADER_EPOCHS, closed_directory, rec
 from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
 
 pytestmark = [
-    pytest.mark.timeout(180),  # a JVM starts in here
+    pytest.mark.timeout(600),  # a JVM starts in here
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # pyspark's own
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
@@ -238,7 +238,7 @@ def test_available_now_reads_all_in_batches_and_goes_on_from_its_checkpoint(
             "checkpointLocation", str(tmp_path / "checkpoint")
         )
         query = writer.trigger(availableNow=True).start(str(tmp_path / "rows"))
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(180)
         return len(query.recentProgress)
 
     assert run() >= 3
@@ -272,7 +272,7 @@ def test_a_running_stream_sees_records_and_its_topic_being_replaced(
     assert [bytes(row.value) for row in spark.table("running").collect()] == [b"one", b"two", b"three"]
     cluster.create_topic("orders")
     with pytest.raises(PySparkException, match="Topic orders was deleted and created anew"):
-        query.awaitTermination(60)
+        query.awaitTermination(180)
 
 
 def test_a_streams_options_are_refused_with_a_sentence(
@@ -281,7 +281,7 @@ def test_a_streams_options_are_refused_with_a_sentence(
     writer = stream(spark, cluster, endingOffsets="latest").writeStream.format("noop")
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(PySparkException, match="endingOffsets is for batches: a stream has no end"):
-        query.awaitTermination(60)
+        query.awaitTermination(180)
 
 
 MURMUR2 = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
@@ -336,14 +336,14 @@ def test_a_stream_from_a_topic_to_a_topic(
     rows = frame.selectExpr("value", "cast(partition as string) key", f"'{target}' topic")
     writer = rows.writeStream.format("kraft").option("kafka.bootstrap.servers", shared_cluster.bootstrap)
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-    assert query.awaitTermination(150)
+    assert query.awaitTermination(180)
     found = read_back(spark, shared_cluster, target)
     assert sorted(int(row.value) for row in found) == list(range(5000))
     assert len({row.partition for row in found if bytes(row.key) == b"0"}) == 1
     group = shared_cluster.admin.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions("lag-of-a-stream")]
     )
-    committed = group["lag-of-a-stream"].result(30).topic_partitions
+    committed = group["lag-of-a-stream"].result(90).topic_partitions
     assert {one.topic for one in committed} == {source}
     assert 0 < sum(one.offset for one in committed) <= 5000
 
@@ -359,7 +359,7 @@ def test_every_odd_record_is_the_one_that_librdkafka_reads(spark: SparkSession, 
     columns = ("topic", "partition", "offset", "key", "value", time_ms, "timestampType", "headers")
     with threaded_cluster(1, odd_topics.SETTINGS) as running:
         odd_topics.make_odd_topics(running)
-        topics = [name for name in running.admin.list_topics(timeout=30).topics if name.startswith("odd-")]
+        topics = [name for name in running.admin.list_topics(timeout=90).topics if name.startswith("odd-")]
         options = {
             "kafka.bootstrap.servers": running.bootstrap,
             "subscribePattern": odd_topics.PATTERN,
@@ -376,7 +376,7 @@ def test_every_odd_record_is_the_one_that_librdkafka_reads(spark: SparkSession, 
         frame = spark.readStream.format("kraft").options(**options).load().selectExpr(*columns)
         writer = frame.writeStream.format("memory").queryName("odd")
         query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-        assert query.awaitTermination(150)
+        assert query.awaitTermination(180)
         assert len(query.recentProgress) > 1
         found = sorted((as_row(row) for row in spark.table("odd").collect()), key=lambda row: row[:3])
         assert found == odd_topics.read(running, topics, "read_committed")
@@ -435,7 +435,7 @@ def test_credentials_serve_reads_streams_and_writes_and_are_shown_nowhere(
         rows = stream(spark, cluster, **LOGIN)
         writer = rows.select("value").writeStream.format("kraft").options(**target, **LOGIN)
         query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(180)
         assert len(cluster.topics["orders"].partitions[0].batches) > 1
         for mode in ("extended", "codegen", "cost", "formatted"):
             frame.explain(mode=mode)
@@ -518,7 +518,7 @@ def test_spark_runs_where_no_java_is_installed(cluster: FakeCluster, tmp_path: P
         cwd=work,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr

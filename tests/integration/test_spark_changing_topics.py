@@ -26,7 +26,7 @@ from tests.support.node_processes import until
 from tests.support.real_clients import QUIET
 from tests.support.threaded_cluster import ThreadedCluster
 
-CALL_S = 30.0
+CALL_S = 90.0
 PARTITIONS = 3
 COLUMNS = ("partition", "offset", "value")
 

@@ -38,7 +38,7 @@ def test_the_group_knows_the_last_commit_when_the_call_returns(shared_cluster: T
         for offset in (5, 6):
             group.commit({topic: TopicPositions(topic_id, {0: Position(offset, 0), 1: Position(7, 0)})})
     asked = ConsumerGroupTopicPartitions("lag-of-spark")
-    answer = shared_cluster.admin.list_consumer_group_offsets([asked])["lag-of-spark"].result(30)
+    answer = shared_cluster.admin.list_consumer_group_offsets([asked])["lag-of-spark"].result(90)
     committed = {(one.topic, one.partition): one.offset for one in answer.topic_partitions}
     assert committed == {(topic, 0): 6, (topic, 1): 7}
 
@@ -73,6 +73,6 @@ def test_a_streams_finished_batches_are_reported(shared_cluster: ThreadedCluster
     reader.stop()
     asked = ConsumerGroupTopicPartitions(topic)
     (committed,) = (
-        shared_cluster.admin.list_consumer_group_offsets([asked])[topic].result(30).topic_partitions
+        shared_cluster.admin.list_consumer_group_offsets([asked])[topic].result(90).topic_partitions
     )
     assert (committed.topic, committed.partition, committed.offset) == (topic, 0, 9)

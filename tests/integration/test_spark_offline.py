@@ -17,7 +17,7 @@ from kraft.spark.options import parse_options
 from tests.support.real_clients import QUIET
 from tests.support.threaded_cluster import ThreadedCluster
 
-CALL_S = 30.0
+CALL_S = 90.0
 PLAIN, PER_TRANSACTION, TRANSACTIONS = 3000, 20, 6
 
 

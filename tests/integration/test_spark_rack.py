@@ -34,7 +34,7 @@ def topic(running: ThreadedCluster) -> str:
     name = running.create_topic("near")
     settings = {"bootstrap.servers": running.bootstrap, "transactional.id": name, **QUIET}
     producer = Producer(settings)
-    producer.init_transactions(30)
+    producer.init_transactions(90)
     for first in range(0, RECORDS, 100):
         for aborted in (True, False):
             producer.begin_transaction()
@@ -42,10 +42,10 @@ def topic(running: ThreadedCluster) -> str:
                 value = b"%08d" % number if not aborted else b"aborted."
                 producer.produce(name, value.ljust(SIZE_BYTES if not aborted else 100, b"."))
             if aborted:
-                producer.flush(30)
-                producer.abort_transaction(30)
+                producer.flush(90)
+                producer.abort_transaction(90)
             else:
-                producer.commit_transaction(30)
+                producer.commit_transaction(90)
     running.wait_in_sync(name)
     return name
 

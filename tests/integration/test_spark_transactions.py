@@ -15,7 +15,7 @@ from kraft.spark.stream_plan import StreamPlanner
 from tests.support.node_processes import until
 from tests.support.threaded_cluster import ThreadedCluster
 
-CALL_S = 30.0
+CALL_S = 90.0
 
 
 def transactional(cluster: ThreadedCluster, name: str) -> Producer:

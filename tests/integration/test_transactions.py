@@ -117,7 +117,7 @@ def test_a_new_instance_fences_the_old_one_and_aborts_its_transaction(cluster: T
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted(cluster: ThreadedCluster) -> None:
     topic = cluster.create_topic("late")
-    producer = RawProducer(cluster, "slow", timeout_ms=500)
+    producer = RawProducer(cluster, "slow", timeout_ms=3_000)
     assert producer.init() == NONE
     assert producer.produce(topic, b"lost", version=ADDING_PRODUCE_VERSION) == NONE
     until_stable(cluster, topic, 2)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kraft.coordinator.groups import group_metadata
@@ -29,12 +29,15 @@ from tests.support.java_programs import FLAGS
 from tests.support.node_processes import WAIT_S, NodeProcesses, until
 from tests.support.raw_client import RawConnection
 from tests.support.real_clients import CLIENTS, confluent_consumer
+from tests.support.real_clients import How as HowToSend
 
 MEMBERS = Path(__file__).parent.parent / "clients" / "members"
 OFFSETS_TOPIC = "__consumer_offsets"
-SESSION_MS = 5_000
-STATIC_SESSION_MS = 30_000
-"""Of members with an instance id, who come back in time, even a Java on a busy machine."""
+SESSION_MS = 10_000
+"""Of members who may die: nobody is taken for dead because a machine stalls."""
+LONG_SESSION_MS = 30_000
+"""Of members with an instance id, who come back in time, even a Java on a busy machine; and of those who go on when
+their coordinator dies, which is noticed, and another one found, before they give their sessions up."""
 HEARTBEAT_MS = 500
 COMMIT_MS = 300
 GROUP_SETTINGS = {
@@ -63,11 +66,8 @@ class Who(NamedTuple):
 
     bootstrap: str
     group: str
+    session_ms: int
     instance_id: str | None = None
-
-    @property
-    def session_ms(self) -> int:
-        return SESSION_MS if self.instance_id is None else STATIC_SESSION_MS
 
 
 class Library(NamedTuple):
@@ -242,9 +242,17 @@ class GroupOfMembers:
     """A group that reads one topic, and its processes. Used as `with GroupOfMembers(…) as group`."""
 
     def __init__(
-        self, cluster: NodeProcesses, library: Library, how: How, topic: str, *, group: str | None = None
+        self,
+        cluster: NodeProcesses,
+        library: Library,
+        how: How,
+        topic: str,
+        *,
+        group: str | None = None,
+        session_ms: int = SESSION_MS,
     ) -> None:
         self._cluster = cluster
+        self._session_ms = session_ms
         self._library = library
         self._how = how
         self.topic = topic
@@ -267,17 +275,17 @@ class GroupOfMembers:
 
     def start(self, count: int = 1, *, instance_ids: Sequence[str | None] = ()) -> None:
         """Members join."""
-        if instance_ids and self._how.protocol == "consumer":
+        if self._session_ms != SESSION_MS and self._how.protocol == "consumer":
             self._hold_sessions_open()
         for instance_id in instance_ids or [None] * count:
-            who = Who(self._cluster.bootstrap, self.id, instance_id)
+            who = Who(self._cluster.bootstrap, self.id, self._session_ms, instance_id)
             self.members.append(Member(self._library, self.topic, who, self._how))
 
     def _hold_sessions_open(self) -> None:
         """As `Who.session_ms` does; in KIP-848 the group says how long sessions are."""
         session = ConfigEntry(
             "consumer.session.timeout.ms",
-            str(STATIC_SESSION_MS),
+            str(self._session_ms),
             incremental_operation=AlterConfigOpType.SET,
         )
         resource = ConfigResource(ResourceType.GROUP, self.id, incremental_configs=[session])
@@ -330,10 +338,16 @@ class GroupOfMembers:
         wanted = dict.fromkeys(range(self.partitions), count)
         until(lambda: self.committed() == wanted, f"{self.id} commits {count} of each partition")
 
-    def described(self) -> Any:
-        return self._cluster.admin.describe_consumer_groups([self.id], request_timeout=WAIT_S)[
-            self.id
-        ].result(WAIT_S)
+    def await_state(self, state: ConsumerGroupState) -> Any:
+        """How the group is described once it has come to that: members know their parts before its coordinator knows
+        that they do."""
+
+        def described() -> Any:
+            told = self._cluster.admin.describe_consumer_groups([self.id], request_timeout=WAIT_S)
+            found = told[self.id].result(WAIT_S)
+            return found if found.state == state else None
+
+        return until(described, f"{self.id} is {state.name}")
 
     def generation(self) -> int:
         """The generation, or the epoch of a group of KIP-848, as the coordinator keeps it."""
@@ -403,4 +417,4 @@ class Records:
         self.of_each_partition = end
         self.values.update(value for values in lines.values() for value in values)
         encoded = {partition: [value.encode() for value in values] for partition, values in lines.items()}
-        CLIENTS[0].produce(self._cluster.bootstrap, self._topic, encoded)
+        CLIENTS[0].produce(self._cluster.bootstrap, self._topic, encoded, HowToSend(idempotent=True))

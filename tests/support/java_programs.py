@@ -15,7 +15,7 @@ from tests.support.shared_builds import made_once
 SOURCES = Path(__file__).parent.parent / "clients" / "java"
 FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Of programs that live for seconds."""
-RUN_S = 120
+RUN_S = 300
 DOWNLOAD_S = 400
 """The first time; what was downloaded once stays in the user's repository of Maven."""
 

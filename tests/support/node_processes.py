@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Mapping
@@ -12,15 +13,22 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from kraft.local_cluster.cluster import LocalCluster
+from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kraft.runtime.free_ports import free_port_range
 from partitions.records.batch import BatchHeader, iter_batches
+from tests.support.raw_client import METADATA_VERSION, RawConnection
 
 NODES = 3
 WAIT_S = 90.0
 """What has not come about by then on a machine with more to do never will."""
 ATTEMPT_S = 5.0
-PATIENCE = {"broker.session.timeout.ms": "2500"}
-"""Settings of a cluster beside which other processes begin at any time: a node that waits for the CPU is not dead."""
+PATIENCE = {
+    "broker.session.timeout.ms": "6000",
+    "controller.quorum.election.timeout.ms": "1000",
+    "controller.quorum.fetch.timeout.ms": "2000",
+}
+"""Settings of a cluster beside which other processes begin at any time: a node that waits for the CPU, or for a slow
+disk, is not dead."""
 POLL_S = 0.05
 NOT_SERVED_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -102,7 +110,8 @@ class NodeProcesses:
         self._await_served(topic, total)
 
     def _await_served(self, topic: str, partitions: int) -> None:
-        """A topic is committed before all leaders have made their replicas; clients try again until then."""
+        """A topic is committed before all leaders have made their replicas, and before all brokers know of it; clients
+        try again until then."""
 
         def is_served() -> bool:
             wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
@@ -116,6 +125,20 @@ class NodeProcesses:
             return not any(errors)
 
         until(is_served, f"all partitions of {topic} are served")
+        for node_id in self.node_ids:
+            if self.local.pid(node_id) is not None:
+                self._await_known(node_id, topic, partitions)
+
+    def _await_known(self, node_id: int, topic: str, partitions: int) -> None:
+        """Any broker may be asked next."""
+        wanted = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+
+        def knows() -> bool:
+            with contextlib.suppress(OSError), RawConnection(self.address(node_id)) as connection:
+                return len(connection.call(wanted, METADATA_VERSION).topics[0].partitions) == partitions
+            return False
+
+        until(knows, f"node {node_id} knows {topic}")
 
     def partitions(self, topic: str) -> dict[int, Any]:
         """Partition → what Metadata says of it (`leader`, `isrs`, `replicas`)."""

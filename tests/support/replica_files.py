@@ -10,7 +10,7 @@ from partitions.records.batch import BatchHeader, iter_batches, verify_crc
 from partitions.topic_partition import TopicPartition
 from tests.support.node_processes import NodeProcesses, until
 
-CHECKPOINT_S = 30.0
+CHECKPOINT_S = 90.0
 """Checkpoints are written every 5 s."""
 
 

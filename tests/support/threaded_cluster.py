@@ -14,12 +14,19 @@ from typing import Any, TypeVar
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
+from kraft.broker.server import BrokerServer
 from kraft.testing import Cluster, cluster
 from tests.support.node_processes import created, metadata, until
 from tests.support.real_clients import QUIET
 
 T = TypeVar("T")
-CALL_S = 40.0
+CALL_S = 90.0
+PATIENCE = {
+    "controller.quorum.election.timeout.ms": "1000",
+    "controller.quorum.fetch.timeout.ms": "2000",
+}
+"""Settings of clusters that share a process with clients, and a machine with others: a quorum that waits for the CPU or
+a slow disk keeps its leader."""
 
 
 class ThreadedCluster:
@@ -71,15 +78,28 @@ class ThreadedCluster:
             self._topics += 1
             return NewTopic(f"{word}-{self._topics}", partitions, replication_factor, config=configs)
 
-        return created(self.admin, wanted)
+        name = created(self.admin, wanted)
+        self.wait_known(name)
+        return name
 
-    def wait_seen(self, node_id: int, *, live: bool, besides: int | None = None) -> None:
-        """Returns when the metadata of every running broker, `besides` one, has the broker live, or fenced."""
-        running = [
+    def wait_known(self, topic: str) -> None:
+        """Returns when the metadata of every running broker have the topic; its replicas may still be made."""
+        until(
+            lambda: all(broker.metadata.image.topic(topic) is not None for broker in self._brokers()),
+            f"all brokers know {topic}",
+        )
+
+    def _brokers(self, besides: int | None = None) -> list[BrokerServer]:
+        """Those that run."""
+        return [
             node.broker
             for number, node in self.cluster.nodes.items()
             if node.broker is not None and number != besides
         ]
+
+    def wait_seen(self, node_id: int, *, live: bool, besides: int | None = None) -> None:
+        """Returns when the metadata of every running broker, `besides` one, has the broker live, or fenced."""
+        running = self._brokers(besides)
         until(
             lambda: all(broker.metadata.is_live(node_id) == live for broker in running),
             f"all know that broker {node_id} is {'live' if live else 'fenced'}",
@@ -144,7 +164,8 @@ def threaded_cluster(
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="cluster", daemon=True)
     thread.start()
-    context = cluster(nodes, properties, racks=racks, behind_relays=behind_relays)
+    settings = PATIENCE | dict(properties or {})
+    context = cluster(nodes, settings, racks=racks, behind_relays=behind_relays)
     try:
         made = asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(CALL_S)
         try:

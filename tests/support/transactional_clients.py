@@ -31,8 +31,8 @@ from tests.support.raw_client import RawConnection
 PROGRAMS = Path(__file__).parent.parent / "clients" / "transactional"
 STATE_TOPIC = "__transaction_state"
 TRANSACTION_TIMEOUT_MS = 30_000
-SESSION_MS = 5_000
-ANSWER_S = 60.0
+SESSION_MS = 10_000
+ANSWER_S = 90.0
 CANNOT_GO_ON = 3
 
 Settings: TypeAlias = Mapping[str, str | int]

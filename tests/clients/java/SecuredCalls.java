@@ -25,7 +25,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * consumes in a group, commits a transaction and administers; a line tells what came of each, done or the exception.
  */
 public class SecuredCalls {
-    private static final Duration PATIENCE = Duration.ofSeconds(30);
+    private static final Duration PATIENCE = Duration.ofSeconds(90);
 
     public static void main(String[] arguments) throws Exception {
         List<Thread> clients = new ArrayList<>();
@@ -38,8 +38,8 @@ public class SecuredCalls {
             if (token != null) {
                 tokensFrom(token, properties);
             }
-            properties.putIfAbsent("default.api.timeout.ms", "30000");
-            properties.putIfAbsent("max.block.ms", "30000");
+            properties.putIfAbsent("default.api.timeout.ms", "90000");
+            properties.putIfAbsent("max.block.ms", "90000");
             String name = Path.of(file).getFileName().toString().replace(".properties", "");
             clients.add(new Thread(() -> client(name, arguments[0], properties)));
         }

@@ -6,7 +6,8 @@ const settings = JSON.parse(given)
 const tell = (...words) => process.stdout.write(words.join(' ') + '\n')
 
 async function main() {
-  const consumer = new Kafka({ ...settings.client, logLevel: logLevel.NOTHING }).consumer(settings.consumer)
+  const common = { logLevel: logLevel.NOTHING, connectionTimeout: 30000 }
+  const consumer = new Kafka({ ...settings.client, ...common }).consumer(settings.consumer)
   consumer.on(consumer.events.REBALANCING, () => tell('owns', ''))
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
     tell('rebalanced')

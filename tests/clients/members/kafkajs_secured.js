@@ -3,7 +3,7 @@
 const { Kafka, logLevel } = require('kafkajs')
 
 const [topic, given] = process.argv.slice(2)
-const PATIENCE_MS = 30000
+const PATIENCE_MS = 90000
 
 const named = (error) => {
   const cause = error.cause || error
@@ -55,7 +55,7 @@ async function client(name, settings) {
   if (token) {
     settings.sasl.oauthBearerProvider = async () => ({ value: token })
   }
-  const kafka = new Kafka({ logLevel: logLevel.NOTHING, ...settings })
+  const kafka = new Kafka({ logLevel: logLevel.NOTHING, connectionTimeout: PATIENCE_MS, ...settings })
   const messages = [{ value: 'value' }]
   const topics = [{ topic: `${topic}-of-${name}`, numPartitions: 1 }]
   const all = { resourceType: 1, resourcePatternType: 1, operation: 1, permissionType: 1 }

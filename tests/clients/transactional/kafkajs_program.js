@@ -9,6 +9,7 @@ const tell = (...words) => process.stdout.write(words.join(' ') + '\n')
 const kafka = new Kafka({
   brokers: settings.bootstrap.split(','),
   logLevel: logLevel.NOTHING,
+  connectionTimeout: 30000, // instead of the second that a broker on a busy machine may need
   retry: { initialRetryTime: 100, retries: 8 },
 })
 const producer = kafka.producer({

@@ -101,7 +101,7 @@ async def test_a_waiting_reader_goes_on_with_the_marker(world: BrokerWorld) -> N
     purgatory = world.replicas.fetch_purgatory
     assert purgatory.count == 1
     copied(world, 2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         (found,) = data(await answer)
     assert (size(found), found.last_stable_offset) == (size_bytes, 2)
     assert found.aborted_transactions == [AbortedTransaction(7, 0)]

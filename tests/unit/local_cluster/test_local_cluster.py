@@ -72,7 +72,7 @@ async def test_a_node_whose_pages_are_https_is_asked_so(tmp_path: Path) -> None:
     config = load_config(node_config(cluster.directory, 1).read_text())
     await pages.start(config.get("http.listener"), server_context(config, HTTP_LISTENER))
     try:
-        assert (await asyncio.to_thread(cluster.readiness, 1))["ready"] is True
+        assert (await asyncio.to_thread(cluster.readiness, 1, 60.0))["ready"] is True
     finally:
         await pages.close()
     assert cluster.status()["nodes"][0]["http"] == f"https://127.0.0.1:{first + 1}"
@@ -286,8 +286,9 @@ def test_a_running_node_that_ends_meanwhile_is_not_waited_for(
 def test_the_last_question_is_a_patient_one(
     cluster: LocalCluster, node_that: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kraft.local_cluster.cluster.START_TIMEOUT_S", 0.5)
     node_that(SLOW_NODE)
+    monkeypatch.setattr("kraft.local_cluster.cluster.START_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("kraft.local_cluster.cluster.LAST_ANSWER_TIMEOUT_S", 60.0)
     ready: list[int] = []
     cluster.spawn(1)
     while is_free(cluster.node(1).http_port):

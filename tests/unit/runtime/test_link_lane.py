@@ -44,7 +44,7 @@ async def test_posts_are_called_in_order_while_the_nodes_loop_is_busy() -> None:
     for number in range(100):
         lane.post(called.append, number)
     lane.post(done.set)
-    assert done.wait(5), "without a turn of the node's loop"
+    assert done.wait(60), "without a turn of the node's loop"
     assert called == list(range(100))
     await lane.close()
 
@@ -91,8 +91,8 @@ async def test_a_caller_that_gives_up_cancels_its_work() -> None:
             cancelled.set()
 
     task = asyncio.ensure_future(lane.run(endless))
-    assert await asyncio.to_thread(begun.wait, 5)
+    assert await asyncio.to_thread(begun.wait, 60)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert await asyncio.to_thread(cancelled.wait, 5)
+    assert await asyncio.to_thread(cancelled.wait, 60)
     await lane.close()

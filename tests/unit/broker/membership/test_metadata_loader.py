@@ -73,7 +73,7 @@ class World:
         self.controller.answer(FetchMetadataRequest, *answers)
 
     async def until(self, offset: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await self.loader.wait_until(lambda image: image.offset >= offset)
 
     async def asked(self, times: int) -> FetchMetadataRequest:

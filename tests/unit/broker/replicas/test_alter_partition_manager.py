@@ -250,7 +250,7 @@ async def test_a_defect_halts_the_node() -> None:
     await world.start(*topic("t", 1, (1, 2), isr=(1,)))
     world.controller.answer(AlterPartitionRequest, KeyError("oops"))
     catch_up(world, T0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await world.halted.wait()
     assert "alter-partition" in world.halts[0]
     await world.close()

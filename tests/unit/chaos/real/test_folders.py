@@ -17,7 +17,7 @@ SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 def gone(process: subprocess.Popen[bytes]) -> bool:
-    return process.wait(10) is not None
+    return process.wait(60) is not None
 
 
 def test_nothing_is_left_when_a_run_ends_whatever_ends_it(tmp_path: Path) -> None:
@@ -91,6 +91,6 @@ def test_a_program_s_children_are_ended_though_it_has_gone_itself(tmp_path: Path
         )
         assert program.stdout is not None
         assert program.stdout.readline() == b"1\n"
-        assert program.wait(10) == 0
+        assert program.wait(60) == 0
     assert program.stdout.read() == b"", "nobody has the other end of the pipe any more"
     program.stdout.close()

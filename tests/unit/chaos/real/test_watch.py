@@ -18,7 +18,7 @@ from kraft.chaos.real.method import Method
 from kraft.chaos.real.watch import ClusterWatch
 from tests.unit.chaos.experiments.planted import TEXT
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Cluster:
