@@ -8,9 +8,6 @@ the committed image when the controller becomes active.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import repeat
-
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import MetadataImage, PartitionId, PartitionImage
 
@@ -126,7 +123,10 @@ class ClusterIndex:
 
     def _add(self, key: PartitionId, partition: PartitionImage) -> None:
         for index, broker_id in self._places(partition):
-            index.setdefault(broker_id, {})[key] = None
+            keys = index.get(broker_id)
+            if keys is None:
+                keys = index[broker_id] = {}
+            keys[key] = None
         preferred = partition.replicas[0]
         self._preferred[preferred] = self._preferred.get(preferred, 0) + 1
 
@@ -141,19 +141,23 @@ class ClusterIndex:
         if not self._preferred[preferred]:
             del self._preferred[preferred]
 
-    def _places(self, partition: PartitionImage) -> Iterator[tuple[dict[int, _Keys], int]]:
+    def _places(self, partition: PartitionImage) -> list[tuple[dict[int, _Keys], int]]:
         """The indexes that a partition in this state is in, each with the broker that it is there under."""
-        yield from zip(repeat(self._in_sync), partition.isr)
-        yield from zip(repeat(self._eligible), partition.elr)
-        yield from zip(repeat(self._offline), partition.offline_replicas)
-        if partition.is_reassigning:
-            yield self._reassigning, _CLUSTER
+        # A list, and no look where there is nothing, as in most partitions: all of them go through here when a
+        # controller begins, on the loop.
+        places = [(self._in_sync, broker_id) for broker_id in partition.isr]
         if partition.elr or partition.last_known_elr:
-            yield self._with_elr, _CLUSTER
+            places += [(self._eligible, broker_id) for broker_id in partition.elr]
+            places.append((self._with_elr, _CLUSTER))
+        if partition.offline_replicas:
+            places += [(self._offline, broker_id) for broker_id in partition.offline_replicas]
+        if partition.is_reassigning:
+            places.append((self._reassigning, _CLUSTER))
         if not partition.has_leader:
-            yield self._all_leaderless, _CLUSTER
-            yield from zip(repeat(self._leaderless), partition.replicas)
-            return
-        yield self._led, partition.leader
+            places.append((self._all_leaderless, _CLUSTER))
+            places += [(self._leaderless, broker_id) for broker_id in partition.replicas]
+            return places
+        places.append((self._led, partition.leader))
         if partition.leader != partition.replicas[0]:
-            yield self._imbalanced, partition.replicas[0]
+            places.append((self._imbalanced, partition.replicas[0]))
+        return places

@@ -53,7 +53,7 @@ class World:
     start_time_ms = 1
     loop_lag = PhaseTimes()
 
-    def broker_snapshot(self) -> BrokerSnapshot:
+    async def broker_snapshot(self) -> BrokerSnapshot:
         lag = GroupLagView({}, 0, [], [], Unlisted())
         return BrokerSnapshot(
             broker_id=1,
