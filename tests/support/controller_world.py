@@ -56,6 +56,7 @@ class World:
         self._next_request_id = 0
         self.topic_defaults = LogConfig()
         self.controller = self._new_controller()
+        self.standby = self._new_controller()
         self.lead()
 
     def _new_controller(self) -> ControllerState:
@@ -106,12 +107,12 @@ class World:
         self.run(self.controller.on_proposal_failed(self.term, proposal.sequence, "NOT_COMMITTED"))
 
     def lead(self) -> None:
-        """A new controller is elected: what was not committed is gone."""
+        """The other one of two controllers is elected: what was not committed is gone."""
         self.run(self.controller.renounce("another controller was elected"))
         self.queue.clear()
         self.term += 1
         self.append(None)
-        self.controller = self._new_controller()
+        self.controller, self.standby = self.standby, self.controller
         self.run(self.controller.become_active(self.term, self.image, self.now_ms))
 
     def replay(self) -> MetadataImage:
