@@ -138,8 +138,11 @@ class TopicConfigKey:
     @property
     def default(self) -> ConfigValue:
         """Kafka's default, for a server that sets nothing."""
-        value: ConfigValue = getattr(LogConfig(), self.field)
+        value: ConfigValue = getattr(_BUILT_IN, self.field)
         return value
+
+
+_BUILT_IN: Final = LogConfig()
 
 
 _KEYS: Final = (

@@ -63,6 +63,9 @@ class ClusterIndex:
             known = before.topics.get(topic_id)
             if known is None:
                 self._names.setdefault(collision_key(topic.name), {})[topic.name] = None
+            else:  # what was speculative may have had more of them
+                for number in range(len(topic.partitions), len(known.partitions)):
+                    self._remove((topic_id, number), known.partitions[number])
             for number, partition in enumerate(() if topic is known else topic.partitions):
                 old = None if known is None or number >= len(known.partitions) else known.partitions[number]
                 work += 1

@@ -78,7 +78,7 @@ def _child(here: str, name: str, names: list[str], node: TreeNode) -> Document:
     return {
         "name": name,
         "path": f"{here.rstrip('/')}/{_quoted(name)}",
-        "children": len(node.children) if isinstance(node, TreeFolder) else 0,
+        "children": node.size if isinstance(node, TreeFolder) else 0,
         "value": _value(names, node),
     }
 

@@ -14,11 +14,12 @@ from partitions.log.config import LogConfig
 from quorum.controller.cluster_index import PARTITIONS_PER_STEP, ClusterIndex
 from quorum.controller.decision import ClusterView, ControllerConfig
 from quorum.controller.leader_rebalance import MAX_ELECTIONS_PER_STEP, LeaderRebalance
+from quorum.controller.state import ControllerState
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.image import EMPTY, MetadataImage, PartitionId, PartitionImage
 from quorum.metadata.records import BROKER_RESOURCE, PartitionChange
 from quorum.rpc import messages as m
-from quorum.steps import finished
+from quorum.steps import Steps, finished
 from tests.support.controller_world import World
 
 PARTITIONS = 10_000
@@ -75,7 +76,7 @@ def test_an_index_goes_over_to_another_image_in_steps() -> None:
     world.call(m.DeleteTopicsRequest((m.TopicToDelete("gone"),)))
     world.call(m.CreateTopicsRequest((m.NewTopic("gone", 3, 2),)))
     world.call(m.CreatePartitionsRequest((m.MorePartitions("a.b", 5),)))
-    world.heartbeat(2, shutdown=True)
+    world.heartbeat(2, fence=True)
     second = world.image
     assert second.topic_ids["gone"] != first.topic_ids["gone"]
     assert all(2 not in one.isr for one in second.topics[second.topic_ids["t"]].partitions)
@@ -95,20 +96,29 @@ def test_an_index_goes_over_to_another_image_in_steps() -> None:
 
 def test_a_controller_that_prepared_looks_only_at_what_changed_since(monkeypatch: pytest.MonkeyPatch) -> None:
     world = world_of(PARTITIONS)
-    assert sum(1 for _ in world.standby.prepare(world.image)) >= PARTITIONS // PARTITIONS_PER_STEP
+    before = world.controller
+    world.prepared = world.image
     world.call(m.CreateTopicsRequest((m.NewTopic("new", 3, 3),)))
-    looked_at: list[PartitionImage] = []
+    looked_at: list[PartitionId] = []
     add = ClusterIndex._add
 
     def counted(index: ClusterIndex, key: PartitionId, partition: PartitionImage) -> None:
-        looked_at.append(partition)
+        looked_at.append(key)
         add(index, key, partition)
 
+    prepare = ControllerState.prepare
     monkeypatch.setattr(ClusterIndex, "_add", counted)
+    monkeypatch.setattr(ControllerState, "prepare", lambda *of: _unseen(prepare(*of), looked_at))
     world.lead()
-    assert len(looked_at) == 3
-    world.lead()
+    assert looked_at == [(world.image.topic_ids["new"], number) for number in range(3)]
+    before.become_active(world.term + 1, world.image, 0)
     assert len(looked_at) == 3, "who was active before knows them all"
+
+
+def _unseen(steps: Steps[None], looked_at: list[PartitionId]) -> Steps[None]:
+    """What was done before, in steps."""
+    yield from steps
+    looked_at.clear()
 
 
 class Untouchable(Mapping[bytes, NoReturn]):

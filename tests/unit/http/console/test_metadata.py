@@ -53,6 +53,9 @@ def test_a_value_and_pages_of_children() -> None:
     assert found is not None
     assert found["value"]["isr"] == [1]
     assert (found["total"], found["children"]) == (0, [])
+    listed = metadata().at("/topics/by-name", ALL)
+    assert listed is not None
+    assert [(one["name"], one["children"]) for one in listed["children"]] == [("orders", 3)]
     page = metadata().at("topics/by-name/orders", ALL._replace(page_size=1, page=2))
     assert page is not None
     assert (page["total"], [one["name"] for one in page["children"]]) == (3, ["name"])
