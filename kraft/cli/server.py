@@ -14,7 +14,7 @@ import structlog
 from kraft.config import ServerConfig
 from kraft.logs import configure_logs
 from kraft.node import STARTUP_ERRORS, Node
-from kraft.runtime.collector import collect_no_more, collect_seldom, keep_for_good
+from kraft.runtime.collector import KeptPartitions, collect_no_more, collect_seldom, keep_for_good
 from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.injected_faults import FaultFile, with_injected_faults
 from kraft.runtime.loop import run
@@ -64,7 +64,9 @@ async def _serve(config: ServerConfig, stop: asyncio.Event) -> int:
         if problem is not None:
             stopping.cancel()
             return _fail(problem)
+        kept = KeptPartitions(lambda: _partitions_of(node))
         await stopping
+        kept.close()
     else:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
@@ -84,6 +86,12 @@ async def _start(node: Node) -> str | None:
     keep_for_good()
     print(STARTED, flush=True)
     return None
+
+
+def _partitions_of(node: Node) -> int:
+    """Those with a replica here, and those that the controller knows of."""
+    here = 0 if node.broker is None else node.broker.replicas.partition_count
+    return here + (0 if node.controller is None else node.controller.metrics.partitions.partitions)
 
 
 def _fail(problem: str) -> int:

@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from kraft.broker.client_quotas import QuotasSnapshot
 from kraft.broker.metrics import BrokerMetrics, TopicMetrics
 from kraft.broker.replicas.partition_health import FollowerLag
-from kraft.http.exposition import CONTENT_TYPE, exposition
+from kraft.http.exposition import CONTENT_TYPE, Families, exposition
 from kraft.http.group_metrics import GroupsSnapshot, group_families
 from kraft.http.histograms import times_histogram
 from kraft.http.request_metrics import request_families
@@ -94,7 +94,7 @@ class MetricsSource(Protocol):
     def loop_lag(self) -> PhaseTimes:
         """How late the event loop was."""
 
-    def broker_snapshot(self) -> BrokerSnapshot | None: ...
+    async def broker_snapshot(self) -> BrokerSnapshot | None: ...
 
     def controller_snapshot(self) -> ControllerSnapshot | None: ...
 
@@ -156,9 +156,9 @@ class NodeMetrics:
 
     async def exposition(self) -> bytes:
         """Every metric, in the text format of Prometheus."""
-        return await exposition(self._families())
+        return await exposition(self._families(await self._source.broker_snapshot()))
 
-    def _families(self) -> Iterator[Metric]:
+    def _families(self, broker: BrokerSnapshot | None) -> Families:
         yield _gauge(
             "kafka_server_app_info_starttimems",
             "When the node started, in ms since the Unix epoch.",
@@ -171,7 +171,6 @@ class NodeMetrics:
             None,
             {"": self._source.loop_lag},
         )
-        broker = self._source.broker_snapshot()
         if broker is not None:
             yield from broker_families(broker)
         controller = self._source.controller_snapshot()
@@ -179,7 +178,7 @@ class NodeMetrics:
             yield from controller_families(controller)
 
 
-def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
+def broker_families(broker: BrokerSnapshot) -> Families:
     """The metrics of the broker role."""
     of_topics = {one.name for one in fields(TopicMetrics)}
     for counter in fields(BrokerMetrics):

@@ -13,6 +13,7 @@ from kraft.http.transaction_metrics import TransactionsSnapshot
 from kraft.network.request_times import PhaseTimes
 from partitions.topic_partition import TopicPartition
 from quorum.controller_server import ControllerServer
+from quorum.turns import taking_turns
 
 
 class NodeParts(Protocol):
@@ -29,33 +30,35 @@ class NodeParts(Protocol):
 
 
 class NodeMetricsSource:
-    """Reads a node's parts at the moment of the scrape."""
+    """Reads a node's parts while it is scraped."""
 
     def __init__(self, node: NodeParts, start_time_ms: int, loop_lag: PhaseTimes) -> None:
         self._node = node
         self.start_time_ms = start_time_ms
         self.loop_lag = loop_lag
 
-    def broker_snapshot(self) -> BrokerSnapshot | None:
+    async def broker_snapshot(self) -> BrokerSnapshot | None:
         broker = self._node.broker
-        if broker is None or broker.lifecycle is None:
+        lifecycle = None if broker is None else broker.lifecycle
+        if broker is None or lifecycle is None:
             return None
         node_id, image = self._node.config.node_id, broker.metadata.image
-        incomplete = [
+        incomplete = (
             TopicPartition(image.topics[topic_id].name, number)
-            for topic_id, number in broker.health.led.incomplete()
-        ]
+            for topic_id, number in list(broker.health.led.incomplete())
+        )
         followers = [broker_id for broker_id in image.brokers if broker_id != node_id]
+        lags = await taking_turns(broker.replicas.follower_lags(incomplete, followers))
         sessions = broker.replicas.fetch_purgatory.sessions.cache
         return BrokerSnapshot(
             broker_id=node_id,
             counters=broker.metrics,
-            state=broker.lifecycle.state.value,
+            state=lifecycle.state.value,
             partition_count=broker.replicas.partition_count,
             image=image,
             led=broker.health.led,
             offline_replicas=len(broker.replicas.offline_partitions),
-            follower_lags=broker.replicas.follower_lags(incomplete, followers),
+            follower_lags=lags,
             throttled_rates=broker.throttles.rates(broker.replicas.monotonic_ms()),
             quotas=broker.quotas.snapshot(),
             offline_log_directories=len(broker.logs.failed_directories),

@@ -39,10 +39,16 @@ class TreeValue:
 
 
 class TreeFolder:
-    """Named nodes, in the order in which they are listed. `make` is called once, when they are needed."""
+    """Named nodes, in the order in which they are listed. `make` is called once, when they are needed; `size` tells
+    how many they are without it."""
 
-    def __init__(self, make: Callable[[], Mapping[str, TreeNode]]) -> None:
+    def __init__(self, make: Callable[[], Mapping[str, TreeNode]], size: int | None = None) -> None:
         self._make = make
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        return len(self.children) if self._size is None else self._size
 
     @cached_property
     def children(self) -> Mapping[str, TreeNode]:
@@ -143,16 +149,14 @@ def _topics(image: MetadataImage, *, by_name: bool) -> dict[str, TreeNode]:
 
 
 def _topic(topic: TopicImage) -> TreeFolder:
-    def children() -> dict[str, TreeNode]:
-        nodes: dict[str, TreeNode] = {
-            "id": TreeValue(uuid_text(topic.topic_id)),
-            "name": TreeValue(topic.name),
-        }
-        for number in range(len(topic.partitions)):
-            nodes[str(number)] = _partition(topic, number)
-        return nodes
-
-    return TreeFolder(children)
+    own: dict[str, TreeNode] = {
+        "id": TreeValue(uuid_text(topic.topic_id)),
+        "name": TreeValue(topic.name),
+    }
+    count = len(topic.partitions)
+    return TreeFolder(
+        lambda: own | {str(number): _partition(topic, number) for number in range(count)}, len(own) + count
+    )
 
 
 def _partition(topic: TopicImage, number: int) -> TreeFolder:

@@ -106,6 +106,8 @@ class LogConfig:
 
     def with_overrides(self, overrides: Mapping[str, str]) -> LogConfig:
         """This configuration with a topic's own values. Raises InvalidConfig."""
+        if not overrides:
+            return self  # as of most topics, once for each of their partitions
         changes: dict[str, object] = {}
         for key, text in overrides.items():
             changes[topic_config_key(key).field] = parse_topic_config(key, text)
@@ -136,8 +138,11 @@ class TopicConfigKey:
     @property
     def default(self) -> ConfigValue:
         """Kafka's default, for a server that sets nothing."""
-        value: ConfigValue = getattr(LogConfig(), self.field)
+        value: ConfigValue = getattr(_BUILT_IN, self.field)
         return value
+
+
+_BUILT_IN: Final = LogConfig()
 
 
 _KEYS: Final = (

@@ -2,18 +2,21 @@
 
 Guarantees: a decision about one broker (fence it, unfence it, does it still lead?) costs O(partitions of that broker),
 however many the cluster has. A topic name's collision is found in O(1). Every listing is sorted, so that behaviour
-does not depend on the order of past events. The index mirrors the controller's speculative image; it is rebuilt from
-the committed image when the controller becomes active.
+does not depend on the order of past events. The index mirrors the speculative image of the active controller. While
+another one is active it goes over to committed images in steps (`ClusterIndex.follow`), and before this one becomes
+active again to the newest, at the cost of what differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import repeat
+from typing import Final
 
 from quorum.metadata.delta import MetadataDelta
-from quorum.metadata.image import MetadataImage, PartitionId, PartitionImage
+from quorum.metadata.image import EMPTY, MetadataImage, PartitionId, PartitionImage, TopicImage
+from quorum.steps import Steps, finished
 
+PARTITIONS_PER_STEP: Final = 500
+TOPICS_PER_STEP: Final = 2_000
 _Keys = dict[PartitionId, None]
 _CLUSTER = -1
 """Stands for a broker in an index of the whole cluster."""
@@ -27,7 +30,9 @@ def collision_key(topic: str) -> str:
 class ClusterIndex:
     """Partitions by broker, and topic names by collision key, of one image."""
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage = EMPTY) -> None:
+        self._image = EMPTY
+        self._left: Steps[None] | None = None
         self._led: dict[int, _Keys] = {}
         self._in_sync: dict[int, _Keys] = {}
         self._eligible: dict[int, _Keys] = {}
@@ -39,11 +44,44 @@ class ClusterIndex:
         self._reassigning: dict[int, _Keys] = {}
         self._with_elr: dict[int, _Keys] = {}
         self._names: dict[str, dict[str, None]] = {}
-        for topic_id in sorted(image.topics):
-            topic = image.topics[topic_id]
-            self._names.setdefault(collision_key(topic.name), {})[topic.name] = None
-            for number, partition in enumerate(topic.partitions):
-                self._add((topic_id, number), partition)
+        finished(self.follow(image))
+
+    def follow(self, image: MetadataImage) -> Steps[None]:
+        """Goes over to any other image, in steps: O(topics, and partitions that differ). What it tells is of no use
+        until the last one. Steps that an earlier call has left are done first, at once."""
+        if self._left is not None:
+            finished(self._left)
+        self._left = self._followed(image)
+        return self._left
+
+    def _followed(self, image: MetadataImage) -> Steps[None]:
+        before = self._image
+        for topic_id in before.topics.keys() - image.topics.keys():
+            self._forget(topic_id, before.topics[topic_id])
+        work = 0
+        for topic_id, topic in image.topics.items():
+            known = before.topics.get(topic_id)
+            if known is None:
+                self._names.setdefault(collision_key(topic.name), {})[topic.name] = None
+            else:  # what was speculative may have had more of them
+                for number in range(len(topic.partitions), len(known.partitions)):
+                    self._remove((topic_id, number), known.partitions[number])
+            for number, partition in enumerate(() if topic is known else topic.partitions):
+                old = None if known is None or number >= len(known.partitions) else known.partitions[number]
+                work += 1
+                if old != partition:  # an image that was speculative has other objects than the committed one
+                    if old is not None:
+                        self._remove((topic_id, number), old)
+                    self._add((topic_id, number), partition)
+                    work += TOPICS_PER_STEP // PARTITIONS_PER_STEP
+                if work >= TOPICS_PER_STEP:
+                    work = 0
+                    yield
+            work += 1
+            if work >= TOPICS_PER_STEP:
+                work = 0
+                yield
+        self._image, self._left = image, None
 
     def led_by(self, broker_id: int) -> int:
         """How many partitions the broker leads."""
@@ -107,9 +145,7 @@ class ClusterIndex:
     def update(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follows a finished delta to the image it made. O(what changed)."""
         for topic_id, topic in delta.deleted_topics.items():
-            self._forget_name(topic.name)
-            for number, partition in enumerate(topic.partitions):
-                self._remove((topic_id, number), partition)
+            self._forget(topic_id, topic)
         for topic_id in delta.created_topics:
             name = image.topics[topic_id].name
             self._names.setdefault(collision_key(name), {})[name] = None
@@ -117,16 +153,22 @@ class ClusterIndex:
             if before is not None:
                 self._remove(key, before)
             self._add(key, image.topics[key[0]].partitions[key[1]])
+        self._image = image
 
-    def _forget_name(self, name: str) -> None:
-        names = self._names[collision_key(name)]
-        del names[name]
+    def _forget(self, topic_id: bytes, topic: TopicImage) -> None:
+        names = self._names[collision_key(topic.name)]
+        del names[topic.name]
         if not names:
-            del self._names[collision_key(name)]
+            del self._names[collision_key(topic.name)]
+        for number, partition in enumerate(topic.partitions):
+            self._remove((topic_id, number), partition)
 
     def _add(self, key: PartitionId, partition: PartitionImage) -> None:
         for index, broker_id in self._places(partition):
-            index.setdefault(broker_id, {})[key] = None
+            keys = index.get(broker_id)
+            if keys is None:
+                keys = index[broker_id] = {}
+            keys[key] = None
         preferred = partition.replicas[0]
         self._preferred[preferred] = self._preferred.get(preferred, 0) + 1
 
@@ -141,19 +183,23 @@ class ClusterIndex:
         if not self._preferred[preferred]:
             del self._preferred[preferred]
 
-    def _places(self, partition: PartitionImage) -> Iterator[tuple[dict[int, _Keys], int]]:
+    def _places(self, partition: PartitionImage) -> list[tuple[dict[int, _Keys], int]]:
         """The indexes that a partition in this state is in, each with the broker that it is there under."""
-        yield from zip(repeat(self._in_sync), partition.isr)
-        yield from zip(repeat(self._eligible), partition.elr)
-        yield from zip(repeat(self._offline), partition.offline_replicas)
-        if partition.is_reassigning:
-            yield self._reassigning, _CLUSTER
+        # A list, and no look where there is nothing, as in most partitions: all of them go through here when a
+        # controller begins, on the loop.
+        places = [(self._in_sync, broker_id) for broker_id in partition.isr]
         if partition.elr or partition.last_known_elr:
-            yield self._with_elr, _CLUSTER
+            places += [(self._eligible, broker_id) for broker_id in partition.elr]
+            places.append((self._with_elr, _CLUSTER))
+        if partition.offline_replicas:
+            places += [(self._offline, broker_id) for broker_id in partition.offline_replicas]
+        if partition.is_reassigning:
+            places.append((self._reassigning, _CLUSTER))
         if not partition.has_leader:
-            yield self._all_leaderless, _CLUSTER
-            yield from zip(repeat(self._leaderless), partition.replicas)
-            return
-        yield self._led, partition.leader
+            places.append((self._all_leaderless, _CLUSTER))
+            places += [(self._leaderless, broker_id) for broker_id in partition.replicas]
+            return places
+        places.append((self._led, partition.leader))
         if partition.leader != partition.replicas[0]:
-            yield self._imbalanced, partition.replicas[0]
+            places.append((self._imbalanced, partition.replicas[0]))
+        return places

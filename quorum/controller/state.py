@@ -34,6 +34,7 @@ from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.record_codec import MAX_RECORDS, join_encoded
 from quorum.rpc.messages import ControllerRequest, ControllerResponse, HeartbeatRequest
+from quorum.steps import Steps, finished
 
 
 class Propose(NamedTuple):
@@ -108,11 +109,11 @@ class ControllerState:
         self._active = False
         self._epoch = -1
         self._unresolved: set[int] = set()
+        self._index = ClusterIndex()
         self._reset(EMPTY, 0)
 
     def _reset(self, image: MetadataImage, now_ms: int) -> None:
         self._image = image
-        self._index = ClusterIndex(image)
         self._cluster = ClusterControl(self._config, image, now_ms)
         self._rebalance = LeaderRebalance(self._config, now_ms)
         self._pending: deque[_Pending] = deque()
@@ -157,6 +158,12 @@ class ControllerState:
 
     # Leadership ----------------------------------------------------------------------------------
 
+    def prepare(self, image: MetadataImage) -> Steps[None]:
+        """While another controller is active: makes it quick to become active at this image, or a later one. Steps that
+        are left then are done at once."""
+        assert not self._active, "its index is that of its own image"
+        return self._index.follow(image)
+
     def become_active(
         self, epoch: int, image: MetadataImage, now_ms: int, *, next_sequence: int = FIRST_SEQUENCE
     ) -> list[Effect]:
@@ -172,6 +179,7 @@ class ControllerState:
         self._epoch = epoch
         self._unresolved = set()
         self._next_sequence = next_sequence
+        finished(self._index.follow(image))
         self._reset(image, now_ms)
         effects, _ = self._propose(
             feature_control.bootstrap(

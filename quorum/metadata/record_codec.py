@@ -153,6 +153,17 @@ def read_records(data: bytes | bytearray | memoryview) -> Iterator[Record]:
         yield _decode_record(position, value)
 
 
+def first_records(data: bytes | bytearray | memoryview, count: int) -> list[Record]:
+    """The first `count` records, at the cost of these. Raises MalformedRecordError."""
+    reader = wire.Reader(data)
+    try:
+        length = reader.array_header("a list of metadata records")
+        values = [reader.value() for _ in range(min(count, length))]
+    except MalformedError as error:
+        raise MalformedRecordError(f"the metadata records cannot be read: {error}") from error
+    return [_decode_record(position, value) for position, value in enumerate(values)]
+
+
 def _decode_record(position: int, value: object) -> Record:
     if type(value) is not tuple or len(value) < 2 or type(value[0]) is not int or type(value[1]) is not int:
         raise MalformedRecordError(

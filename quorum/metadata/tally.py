@@ -8,6 +8,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Final
 
 from quorum.metadata.image import MetadataImage, PartitionId, PartitionImage
@@ -33,8 +34,10 @@ class PartitionTally:
         before = self._bits_of.get(key, _NONE)
         if before == bits:
             return
-        for bit, step in (*((bit, -1) for bit in _each(before)), *((bit, 1) for bit in _each(bits))):
-            self._counts[bit] = self._counts.get(bit, 0) + step
+        for bit in _each(before & ~bits):
+            self._counts[bit] -= 1
+        for bit in _each(bits & ~before):
+            self._counts[bit] = self._counts.get(bit, 0) + 1
         if bits:
             self._bits_of[key] = bits
         else:
@@ -59,11 +62,9 @@ class PartitionTally:
         self._counts.clear()
 
 
-def _each(bits: int) -> Iterator[int]:
-    while bits:
-        lowest = bits & -bits
-        yield lowest
-        bits ^= lowest
+@cache  # of a handful of states
+def _each(bits: int) -> tuple[int, ...]:
+    return tuple(1 << place for place in range(bits.bit_length()) if bits >> place & 1)
 
 
 class PartitionCounts:

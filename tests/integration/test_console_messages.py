@@ -16,6 +16,8 @@ from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
+    AdminClient,
+    NewPartitions,
     ResourcePatternType,
     ResourceType,
 )
@@ -323,6 +325,32 @@ def test_a_tail_shows_what_comes(shared_cluster: ThreadedCluster) -> None:
                 seen |= set(texts(data))
     messages = messages_of(shared_cluster, 1)
     until(lambda: messages.readers == 0, "the tail has ended")
+
+
+def test_a_tail_takes_in_partitions_that_are_added(shared_cluster: ThreadedCluster) -> None:
+    """From their beginning: whatever they hold came after the tail's start. A tail of some partitions keeps to them."""
+    topic = shared_cluster.create_topic("grows", partitions=1)
+    with (
+        events(shared_cluster, path_of(topic, "/tail")) as of_all,
+        events(shared_cluster, path_of(topic, "/tail", partition="0"), node_id=2) as of_one,
+    ):
+        assert next(of_all)[1] == {"next_offsets": {"0": 0}, "partitions_left_out": 0}
+        next(of_one)
+        grown = AdminClient({"bootstrap.servers": shared_cluster.bootstrap, **QUIET}).create_partitions(
+            [NewPartitions(topic, 3)], request_timeout=CALL_S
+        )
+        grown[topic].result(CALL_S)
+        shared_cluster.wait_in_sync(topic)
+        produce(shared_cluster, topic, *({"partition": n, "value": b"in %d" % n} for n in (2, 1, 0)))
+        seen: set[str] = set()
+        while seen != {"in 0", "in 1", "in 2"}:
+            name, data = next(of_all)
+            assert name == "messages"
+            seen |= set(texts(data))
+        shown: list[str] = []
+        while not shown:
+            shown = texts(next(of_one)[1])
+        assert shown == ["in 0"]
 
 
 def test_a_tail_that_is_filtered_tells_the_rest_in_numbers(shared_cluster: ThreadedCluster) -> None:

@@ -25,6 +25,7 @@ from quorum.metadata.features import supported_ranges
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.records import BROKER_RESOURCE, GROUP_RESOURCE, Listener
 from quorum.rpc.messages import ControllerRequest, HeartbeatRequest, RegisterBrokerRequest
+from quorum.steps import finished
 
 CLUSTER_ID = "test-cluster"
 LISTENER = Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")
@@ -56,6 +57,7 @@ class World:
         self._next_request_id = 0
         self.topic_defaults = LogConfig()
         self.controller = self._new_controller()
+        self.prepared: MetadataImage = EMPTY
         self.lead()
 
     def _new_controller(self) -> ControllerState:
@@ -106,12 +108,15 @@ class World:
         self.run(self.controller.on_proposal_failed(self.term, proposal.sequence, "NOT_COMMITTED"))
 
     def lead(self) -> None:
-        """A new controller is elected: what was not committed is gone."""
+        """A new controller is elected, prepared for what was committed when the last one was: what was not committed
+        is gone."""
         self.run(self.controller.renounce("another controller was elected"))
         self.queue.clear()
         self.term += 1
         self.append(None)
         self.controller = self._new_controller()
+        finished(self.controller.prepare(self.prepared))
+        self.prepared = self.image
         self.run(self.controller.become_active(self.term, self.image, self.now_ms))
 
     def replay(self) -> MetadataImage:

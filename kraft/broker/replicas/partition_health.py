@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from partitions.lag_schedule import LagSchedule
 from partitions.partition import Partition
 from partitions.replica import NEVER_MS, Replica
 from quorum.controller.topic_configs import TopicConfigSchema
@@ -24,6 +24,8 @@ from quorum.metadata.tally import LedPartitions
 from quorum.steps import ROWS_PER_STEP, Steps
 
 ALL_BROKERS = ""
+PARTITIONS_PER_STEP: Final = 500
+"""Whose lags are looked at before other work has its turn."""
 
 
 @dataclass(slots=True)
@@ -81,10 +83,13 @@ class PartitionHealth:
 
 def follower_lags(
     lagging: Iterable[Partition], followers: Iterable[int], now_ms: int
-) -> Mapping[int, FollowerLag]:
-    """By follower broker, those named in `followers` also where they lag nowhere. O(lagging)."""
+) -> Steps[Mapping[int, FollowerLag]]:
+    """By follower broker, those named in `followers` also where they lag nowhere. O(lagging): all that this broker
+    leads, while another is down."""
     lags = {broker_id: FollowerLag() for broker_id in followers}
-    for partition in lagging:
+    for count, partition in enumerate(lagging, 1):
+        if count % PARTITIONS_PER_STEP == 0:
+            yield
         leading = partition.leadership
         if leading is None:
             continue
@@ -102,13 +107,6 @@ def _lag(follower: Replica, start_offset: int, end_offset: int, now_ms: int) -> 
     if follower.seen_caught_up_ms == NEVER_MS:
         return records, math.inf
     return records, max(0, now_ms - follower.seen_caught_up_ms)
-
-
-def lagging_partitions(
-    armed: LagSchedule[Partition], incomplete: Iterable[Partition]
-) -> dict[Partition, None]:
-    """All partitions with a follower that may lag: those armed, and those with one out of the ISR."""
-    return dict.fromkeys((*armed, *incomplete))
 
 
 def _keys_of(image: MetadataImage, names: Iterable[str]) -> list[PartitionId]:

@@ -30,7 +30,7 @@ from kraft.broker.replicas.appends import Appends
 from kraft.broker.replicas.leadership_events import LeadershipEvents
 from kraft.broker.replicas.offline_replicas import OfflineReplicas
 from kraft.broker.replicas.partition_events import PartitionEvents
-from kraft.broker.replicas.partition_health import FollowerLag, follower_lags, lagging_partitions
+from kraft.broker.replicas.partition_health import FollowerLag, follower_lags
 from kraft.broker.replicas.replica_logs import ReplicaLogs, assigned
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.errors import NotLeaderOrFollower, PartitionError, ReplicaOffline
@@ -242,12 +242,16 @@ class ReplicaManager:
 
     def follower_lags(
         self, incomplete: Iterable[TopicPartition], followers: Iterable[int]
-    ) -> Mapping[int, FollowerLag]:
+    ) -> Steps[Mapping[int, FollowerLag]]:
         """How far these brokers, and any others, lag behind this one; the ISR of `incomplete` lacks somebody."""
-        found = (self._partitions.get(key) for key in incomplete)
-        lacking = [partition for partition in found if partition is not None]
-        lagging = lagging_partitions(self._context.lag_schedule, lacking)
-        return follower_lags(lagging, followers, self.monotonic_ms())
+        lagging = dict.fromkeys(self._context.lag_schedule)
+        for count, key in enumerate(incomplete, 1):
+            partition = self._partitions.get(key)
+            if partition is not None:
+                lagging[partition] = None
+            if count % ROWS_PER_STEP == 0:
+                yield
+        return (yield from follower_lags(lagging, followers, self.monotonic_ms()))
 
     # -- metadata
 

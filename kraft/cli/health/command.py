@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
@@ -39,7 +39,7 @@ class Look(NamedTuple):
 
 def health(
     watch: Annotated[
-        bool, typer.Option("--watch", help="Look again each second and tell of changes, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Look again each second and tell of changes (+ is new, - is over), until Ctrl-C.")
     ] = False,
     exit_when_healthy: Annotated[
         bool, typer.Option("--exit-when-healthy", help="Look again until nothing is wrong, then end.")
@@ -66,7 +66,7 @@ def health(
             while True:
                 look = _look(bootstrap_server)
                 if look != last:
-                    _show(look, as_json=as_json, is_dated=watch or exit_when_healthy)
+                    _show(look, last, as_json=as_json, is_dated=watch or exit_when_healthy)
                 last = look
                 if not (watch or exit_when_healthy) or (exit_when_healthy and look.exit_code == EXIT_DONE):
                     break
@@ -92,9 +92,7 @@ def _look(bootstrap_server: str) -> Look:
         return Look(None, str(error))
 
 
-def _show(look: Look, *, as_json: bool, is_dated: bool) -> None:
-    from kraft.cli.health.problems import problem_lines
-
+def _show(look: Look, before: Look | None, *, as_json: bool, is_dated: bool) -> None:
     if as_json:
         found = [] if look.problems is None else [problem._asdict() for problem in look.problems]
         healthy = None if look.problems is None else not look.problems
@@ -109,8 +107,20 @@ def _show(look: Look, *, as_json: bool, is_dated: bool) -> None:
         print_line(f"{at}healthy")
     else:
         print_line(f"{at}not healthy: {_counts(look.problems)}")
-        for line in problem_lines(look.problems, NAMED_MAX):
+        for line in told_lines(None if before is None else before.problems, look.problems):
             print_line(f"  {line}")
+
+
+def told_lines(before: Sequence[Problem] | None, now: Sequence[Problem]) -> Iterator[str]:
+    """All problems; where some were told before, those that are new (+) or over (-)."""
+    from kraft.cli.health.problems import problem_lines
+
+    if not before:
+        yield from problem_lines(now, NAMED_MAX)
+        return
+    for sign, some, others in (("+", now, set(before)), ("-", before, set(now))):
+        for line in problem_lines([one for one in some if one not in others], NAMED_MAX):
+            yield f"{sign} {line}"
 
 
 def _counts(found: Sequence[Problem]) -> str:

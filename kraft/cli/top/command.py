@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -16,6 +17,7 @@ from kraft.user_error import EXIT_UNDECIDED, UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
     from kraft.cli.shared.admin_client import AdminClient
     from kraft.cli.top.overview import Overview, Sample
@@ -136,7 +138,7 @@ class _Printer:
         for line in problem_lines(view.problems, NAMED_MAX):
             print_line(line)
         print_rows(broker_table(view))
-        print_rows(topic_table(view, PIPED_TOPICS))
+        print_rows(topic_table(view, PIPED_TOPICS, None))
 
     def away(self, why: str) -> None:
         self.told, self.why = False, why
@@ -187,16 +189,24 @@ def drawn(view: Overview | None, why: str | None, width: int, height: int) -> Re
 
     lines: list[Text] = []
     if why is not None:
-        lines.append(Text(f"no answer: {why}", style="bold red"))
+        lines += _wrapped(f"no answer: {why}", width, "bold red")
     if view is not None:
-        lines.append(Text(head_line(view), style="bold"))
-        if view.problems:
-            lines += [Text(f"  {line}", style="red") for line in problem_lines(view.problems, NAMED_MAX)]
-        else:
+        lines += _wrapped(head_line(view), width, "bold")
+        for line in problem_lines(view.problems, NAMED_MAX):
+            lines += _wrapped(f"  {line}", width, "red")
+        if not view.problems:
             lines.append(Text("  healthy", style="green"))
         lines += [Text(), *terminal_lines(broker_table(view), width), Text()]
         room = max(1, height - len(lines) - 2)
-        lines += terminal_lines(topic_table(view, room), width)
+        lines += terminal_lines(topic_table(view, room, width), width)
         if len(view.topics) > room:
             lines.append(Text(f"… and {len(view.topics) - room} more topics", style="dim"))
     return Group(*lines[:height])
+
+
+def _wrapped(text: str, width: int, style: str) -> list[Text]:
+    """As lines of at most that width: what follows counts them."""
+    from rich.text import Text
+
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    return [Text(line, style=style) for line in wrap(text, width, subsequent_indent=indent)]

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kraft.cli.health.problems import ClusterSeen, problems
-from kraft.cli.shared.tables import Rows
+from kraft.cli.shared.tables import GAP, Rows
 from kraft.cluster_problems import Problem, bytes_text
 from partitions.topic_partition import TopicPartition
+
+NAME_LEAST: Final = 16
+"""Characters of a topic's name that are shown, however narrow the terminal."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +158,26 @@ def broker_table(view: Overview) -> Rows:
     return table
 
 
-def topic_table(view: Overview, rows_max: int) -> Rows:
-    """The busiest `rows_max`."""
-    table = Rows(("topic", "partitions", "records/s", "records", "troubled"))
-    for row in view.topics[:rows_max]:
-        rate = "" if row.records_per_s is None else f"{row.records_per_s:,.0f}"
-        table.add(row.name, str(row.partitions), rate, f"{row.records:,}", str(row.troubled or ""))
-    return table
+def topic_table(view: Overview, rows_max: int, columns_max: int | None) -> Rows:
+    """The busiest `rows_max`; within so many columns of a terminal long names are cut."""
+    names = ("topic", "partitions", "records/s", "records", "troubled")
+    rows = [
+        [
+            topic.name,
+            str(topic.partitions),
+            "" if topic.records_per_s is None else f"{topic.records_per_s:,.0f}",
+            f"{topic.records:,}",
+            str(topic.troubled or ""),
+        ]
+        for topic in view.topics[:rows_max]
+    ]
+    if columns_max is not None:
+        others = [column for column in zip(names, *rows, strict=True) if any(column[1:])][1:]
+        room = columns_max - sum(len(GAP) + max(map(len, column)) for column in others)
+        for row in rows:
+            row[0] = _cut(row[0], max(NAME_LEAST, room))
+    return Rows(names, rows)
+
+
+def _cut(name: str, length: int) -> str:
+    return name if len(name) <= length else f"{name[: length - 1]}…"

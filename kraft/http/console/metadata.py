@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -14,12 +13,14 @@ from kraft.http.console.paging import Page
 from kraft.metadata_view.documents import HIDDEN, record_document
 from kraft.metadata_view.tree import TreeFolder, TreeNode, TreeValue, metadata_tree
 from quorum.metadata.image import MetadataImage
-from quorum.metadata.record_codec import read_records, record_count
+from quorum.metadata.record_codec import first_records, record_count
 from quorum.metadata.records import Config
 from quorum.recent_changes import RecentChange
 
 RECORDS_MAX: Final = 200
 """Of one entry that are shown."""
+ANSWER_RECORDS_MAX: Final = 1_000
+"""Of all entries of an answer, the newest first: some 300 KB of JSON."""
 DEPTH_MAX: Final = 16
 _SECRETS: Final = tuple(name for name, key in CONFIG_KEYS.items() if key.sensitive)
 
@@ -59,9 +60,13 @@ class Metadata:
         """The document of `/api/metadata/log`."""
         recent = self._cluster.recent
         entries: list[Document] = []
-        for change in () if recent is None else recent.after(after, limit):
-            entries.append(entry_document(change))
+        left = ANSWER_RECORDS_MAX
+        for change in reversed(() if recent is None else recent.after(after, limit)):
+            document = entry_document(change, min(RECORDS_MAX, left))
+            left = max(0, left - len(document["records"]))
+            entries.append(document)
             await asyncio.sleep(0)
+        entries.reverse()
         return {
             "offset": self._cluster.image.offset,
             "oldest_offset": None if recent is None else recent.oldest_offset,
@@ -73,7 +78,7 @@ def _child(here: str, name: str, names: list[str], node: TreeNode) -> Document:
     return {
         "name": name,
         "path": f"{here.rstrip('/')}/{_quoted(name)}",
-        "children": len(node.children) if isinstance(node, TreeFolder) else 0,
+        "children": node.size if isinstance(node, TreeFolder) else 0,
         "value": _value(names, node),
     }
 
@@ -93,19 +98,19 @@ def is_secret(key: str) -> bool:
     return key.endswith(_SECRETS)
 
 
-def entry_document(change: RecentChange) -> Document:
+def entry_document(change: RecentChange, records_max: int) -> Document:
     """An entry of `/api/metadata/log`."""
     entry, at_ms = change
-    records = list(_records(entry.records))
+    records = list(_records(entry.records, records_max))
     return {"offset": entry.offset, "epoch": entry.epoch, "at_ms": at_ms, "records": records}
 
 
-def _records(data: bytes) -> Iterator[Document]:
-    for record in islice(read_records(data), RECORDS_MAX):
+def _records(data: bytes, records_max: int) -> Iterator[Document]:
+    for record in first_records(data, records_max):
         fields = record_document(record)
         if isinstance(record, Config) and record.value is not None and is_secret(record.key):
             fields["value"] = HIDDEN
         yield {"type": fields.pop("type"), "fields": fields}
-    left_out = record_count(data) - RECORDS_MAX
+    left_out = record_count(data) - records_max
     if left_out > 0:
         yield {"type": "…", "fields": {"left_out": left_out}}

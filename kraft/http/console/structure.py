@@ -16,8 +16,8 @@ from kraft.cluster_problems import PartitionSeen, Problem
 from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage, TopicImage
 from quorum.steps import Steps
 
-PARTITIONS_PER_STEP: Final = 1_000
-TOPICS_PER_STEP: Final = 500
+PARTITIONS_PER_STEP: Final = 500
+TOPICS_PER_STEP: Final = 250
 NAMED_MAX: Final = 25
 """Partitions with a problem of one kind that are named; the others are counted."""
 OFFLINE, UNDER_MIN_ISR, UNDER_REPLICATED, NOT_PREFERRED, REASSIGNING = STATES = (

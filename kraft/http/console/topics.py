@@ -20,6 +20,8 @@ from quorum.metadata.image import PartitionImage
 from quorum.metadata.records import RECOVERED, TOPIC_RESOURCE
 
 ROWS_PER_STEP: Final = 2_000
+TOPICS_PER_STEP: Final = 50
+"""Each of which has its configs put together."""
 RATE_OVER_MAX_MS: Final = 60_000
 """Two looks that are further apart make no rate."""
 MEASURES: Final = ("size_bytes", "records", "bytes_in_per_s", "bytes_out_per_s", "messages_in_per_s")
@@ -96,7 +98,11 @@ class Topics:
         await asyncio.sleep(0)
         ordered = in_order(seen, _topic_key(page.sort, measured), descends=page.descends)
         await asyncio.sleep(0)
-        rows = [self._row(topic, measured.get(topic.topic.name, UNKNOWN)) for topic in page.slice(ordered)]
+        rows: list[Document] = []
+        for count, topic in enumerate(page.slice(ordered), 1):
+            rows.append(self._row(topic, measured.get(topic.topic.name, UNKNOWN)))
+            if count % TOPICS_PER_STEP == 0:
+                await asyncio.sleep(0)
         return {**self._cluster.measured(), **page.document(len(seen)), "topics": rows}
 
     async def measured(self) -> dict[str, Measured]:

@@ -101,6 +101,12 @@ class TopicReads:
         """Whether the topic was deleted, also if there is another one of its name."""
         return self.topic.topic_id not in self._metadata.image.topics
 
+    @property
+    def partition_count(self) -> int:
+        """How many it has now; they only become more."""
+        newest = self._metadata.image.topics.get(self.topic.topic_id, self.topic)
+        return len(newest.partitions)
+
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()

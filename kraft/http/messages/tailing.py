@@ -1,8 +1,9 @@
 """A live tail: what is written to a topic from now on, some ten times a second.
 
 Each frame has at most `FRAME_RECORDS` of the newest records and about `FRAME_BYTES` of them; the rest is counted. A
-reader that falls behind goes on near the end, and tells how many offsets it passed. While nothing comes, a ping
-every `PING_S` finds out whether the browser is there.
+reader that falls behind goes on near the end, and tells how many offsets it passed. A tail of all partitions takes in
+those that are added meanwhile, from their beginning: all of it was written since. While nothing comes, a ping every
+`PING_S` finds out whether the browser is there.
 """
 
 from __future__ import annotations
@@ -62,15 +63,19 @@ class Tail:
         self._executor = executor
         self._query = query
         self._is_allowed = is_allowed
+        self._numbers: tuple[int, ...] = ()
         self._positions: dict[int, int] = {}
+        self._new: set[int] = set()
+        """Partitions that were added since the start, and are still to be begun."""
         self._errors: dict[str, str] = {}
 
     async def run(self, stream: EventStream) -> None:
         """Until the browser goes, the topic is deleted, or the right to read it is taken back. Raises StreamOver."""
         loop = asyncio.get_running_loop()
-        numbers = chosen(self._query.partitions, len(self._reads.topic.partitions))
-        await self._begin(numbers)
-        await stream.send("start", {"next_offsets": {str(n): at for n, at in self._positions.items()}})
+        self._look_for_new()
+        self._new.clear()  # those that there are at the start
+        await self._begin(self._numbers)
+        await stream.send("start", self._start())
         told_s = loop.time()
         while True:
             began_s = loop.time()
@@ -83,7 +88,8 @@ class Tail:
             if self._reads.is_gone:
                 await stream.send("refused", {"error": f"topic {self._reads.topic.name} was deleted"})
                 return
-            frame, data = await self._frame(numbers)
+            self._look_for_new()
+            frame, data = await self._frame()
             if data is not None or frame.errors != self._errors or frame.passed:
                 self._errors = frame.errors
                 await stream.send_encoded(
@@ -93,17 +99,30 @@ class Tail:
             elif loop.time() - told_s >= PING_S:
                 await stream.ping()
                 told_s = loop.time()
-            is_silent = len(frame.errors) == len(numbers)
+            is_silent = len(frame.errors) == len(self._numbers)
             await asyncio.sleep(max(began_s + (RETRY_S if is_silent else FRAME_S) - loop.time(), 0))
 
+    def _start(self) -> Json:
+        is_all = self._query.partitions is None
+        left_out = self._reads.partition_count - len(self._numbers) if is_all else 0
+        next_offsets = {str(number): offset for number, offset in self._positions.items()}
+        return {"next_offsets": next_offsets, "partitions_left_out": left_out}
+
+    def _look_for_new(self) -> None:
+        numbers = chosen(self._query.partitions, self._reads.partition_count)
+        self._new.update(numbers[len(self._numbers) :])
+        self._numbers = numbers
+
     async def _begin(self, numbers: Sequence[int]) -> None:
-        """At the ends."""
+        """At the ends; where a partition was added since the start, at its beginning."""
         for number, bounds in (await self._reads.bounds(numbers)).items():
             if isinstance(bounds, Bounds):
-                self._positions[number] = bounds.end_offset
+                is_new = number in self._new
+                self._positions[number] = bounds.log_start_offset if is_new else bounds.end_offset
+                self._new.discard(number)
 
-    async def _frame(self, numbers: Sequence[int]) -> tuple[Frame, bytes | None]:
-        frame = Frame()
+    async def _frame(self) -> tuple[Frame, bytes | None]:
+        frame, numbers = Frame(), self._numbers
         unknown = [number for number in numbers if number not in self._positions]
         if unknown:  # a leader that did not answer at first
             await self._begin(unknown)

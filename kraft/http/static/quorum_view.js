@@ -4,6 +4,14 @@ import { html } from "./vendor/lit-html.js";
 import { ago, count } from "./format.js";
 import { alarm, pill, table } from "./ui.js";
 
+const SILENT_MS = 5000;
+
+/** The voters that the leader has not heard of for a while, by the leader's clock; none where it is not known. */
+export function silentVoters(voters) {
+  const now = Math.max(...voters.map((voter) => voter.last_caught_up_at_ms ?? 0));
+  return now ? voters.filter((voter) => !voter.is_leader && now - (voter.last_fetch_at_ms ?? 0) > SILENT_MS) : [];
+}
+
 const COLUMNS = [
   { title: "Node", cell: (row) => html`<b>${row.id}</b>${row.is_leader ? html` ${pill("good", "leader")}` : ""}` },
   { title: "Log end", num: true, cell: (row) => count(row.log_end_offset) },
@@ -14,4 +22,5 @@ const COLUMNS = [
   { title: "Directory id", cell: (row) => html`<span class="mono dim">${row.directory_id ?? "–"}</span>` },
 ];
 
-export const voterTable = (label, rows) => table({ label, columns: COLUMNS, rows });
+export const voterTable = (label, rows, silent = []) =>
+  table({ label, columns: COLUMNS, rows, rowClass: (row) => (silent.includes(row) ? "bad" : "") });

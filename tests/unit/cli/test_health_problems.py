@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kraft.cli.health.command import NAMED_MAX, told_lines
 from kraft.cli.health.problems import (
     ClusterSeen,
     problem_lines,
@@ -82,3 +83,11 @@ def test_people_are_shown_some_of_each_kind() -> None:
     found = [Problem("a", "1"), Problem("a", "2"), Problem("b", "3"), Problem("a", "4")]
     assert list(problem_lines(found, 2)) == ["1", "2", "3", "… and 1 more: a"]
     assert list(problem_lines(found, 3)) == ["1", "2", "3", "4"]
+
+
+def test_who_watches_is_told_what_changed() -> None:
+    a, b, c = Problem("k", "a"), Problem("k", "b"), Problem("k", "c")
+    assert list(told_lines(None, [a, b])) == list(told_lines([], [a, b])) == ["a", "b"]
+    assert list(told_lines([a, b], [b, c])) == ["+ c", "- a"]
+    many = [Problem("k", str(number)) for number in range(NAMED_MAX + 2)]
+    assert list(told_lines([*many, a], [a]))[-1] == "- … and 2 more: k"

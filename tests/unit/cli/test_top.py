@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
 from kraft.cli.health.problems import ClusterSeen
 from kraft.cli.quorum.view import QuorumNode, QuorumView
 from kraft.cli.top.command import drawn
-from kraft.cli.top.overview import BrokerRow, Sample, TopicRow, overview
+from kraft.cli.top.overview import BrokerRow, Overview, Sample, TopicRow, overview
 from kraft.cluster_problems import DirectorySeen, PartitionSeen
 from partitions.topic_partition import TopicPartition
 
@@ -57,18 +58,38 @@ def test_brokers_and_what_is_wrong() -> None:
     assert view.document()["brokers"][1]["is_controller"] is True
 
 
+def shown(view: Overview | None, why: str | None = None) -> list[str]:
+    """On a terminal of 80 columns and 30 lines."""
+    screen = Console(file=io.StringIO(), width=80, height=30)
+    screen.print(drawn(view, why, 80, 30))
+    lines: list[str] = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 80
+    return lines
+
+
+def test_long_names_and_sentences_leave_the_rest_where_it_is() -> None:
+    long = [partition("a-topic-" + "x" * 200, number, -1, []) for number in range(4)]
+    many = [partition(f"topic-{number:03}", 0, 1, [1, 2]) for number in range(100)]
+    before, now = (Sample(at_s, seen(*long, *many), ends(**{"topic-007": [end]})) for at_s, end in ((1, 0), (2, 9)))
+    view = replace(overview(before, now), cluster_id="c" * 22)
+    lines = shown(view)
+    assert "records/s" in lines[1], "the second line of the head"
+    (header,) = (line for line in lines if line.startswith("topic "))
+    assert header.split() == ["topic", "partitions", "records/s", "records", "troubled"]
+    row = lines.index(header) + 1
+    assert lines[row].split() == ["topic-007", "1", "9", "9"]
+    assert lines[row + 1].startswith("a-topic-xxx")
+    assert lines[row + 1].split()[0].endswith("x…")
+    assert lines[-1].endswith(" more topics")
+
+
 def test_it_fits_the_terminal() -> None:
     many = [partition(f"topic-{number:03}", 0, 1, [1]) for number in range(100)]
     view = overview(None, Sample(10.0, seen(*many), {}))
-    screen = Console(file=io.StringIO(), width=80, height=30)
-    screen.print(drawn(view, "broker 1 is gone", 80, 30))
-    lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert len(lines) <= 30
-    assert max(map(len, lines)) <= 80
+    lines = shown(view, "broker 1 is gone")
     assert lines[0] == "no answer: broker 1 is gone"
     assert any("… and 97 more: under-replicated" in line for line in lines)
     assert lines[-1].startswith("… and ")
     assert lines[-1].endswith(" more topics")
-    screen = Console(file=io.StringIO(), width=80, height=30)
-    screen.print(drawn(None, "no broker answers", 80, 30))
-    assert "no broker answers" in screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "no broker answers" in "".join(shown(None, "no broker answers"))

@@ -7,15 +7,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NoReturn
 
+import pytest
+
 from kraft.dynamic_configs import DynamicBrokerConfigs
 from partitions.log.config import LogConfig
-from quorum.controller.cluster_index import ClusterIndex
+from quorum.controller.cluster_index import PARTITIONS_PER_STEP, ClusterIndex
 from quorum.controller.decision import ClusterView, ControllerConfig
 from quorum.controller.leader_rebalance import MAX_ELECTIONS_PER_STEP, LeaderRebalance
+from quorum.controller.state import ControllerState
 from quorum.controller.topic_configs import LogTopicConfigs
-from quorum.metadata.image import MetadataImage
+from quorum.metadata.image import EMPTY, MetadataImage, PartitionId, PartitionImage
 from quorum.metadata.records import BROKER_RESOURCE, PartitionChange
 from quorum.rpc import messages as m
+from quorum.steps import Steps, finished
 from tests.support.controller_world import World
 
 PARTITIONS = 10_000
@@ -62,6 +66,59 @@ def test_an_image_and_its_index_take_less_than_2_kib_a_partition() -> None:
         tracemalloc.stop()
     assert index.led_by(1) == PARTITIONS
     assert taken < 2048 * PARTITIONS
+
+
+def test_an_index_goes_over_to_another_image_in_steps() -> None:
+    """From any to any: what is made, changed, grown and deleted; whether or not the steps before were done."""
+    world = world_of(PARTITIONS)
+    world.call(m.CreateTopicsRequest((m.NewTopic("a.b", 2, 3), m.NewTopic("gone", 1, 3))))
+    first = world.image
+    world.call(m.DeleteTopicsRequest((m.TopicToDelete("gone"),)))
+    world.call(m.CreateTopicsRequest((m.NewTopic("gone", 3, 2),)))
+    world.call(m.CreatePartitionsRequest((m.MorePartitions("a.b", 5),)))
+    world.heartbeat(2, fence=True)
+    second = world.image
+    assert second.topic_ids["gone"] != first.topic_ids["gone"]
+    assert all(2 not in one.isr for one in second.topics[second.topic_ids["t"]].partitions)
+    index = ClusterIndex(second)
+    finished(index.follow(EMPTY))
+    assert vars(index) == vars(ClusterIndex())
+    for image in (first, second, first):
+        assert sum(1 for _ in index.follow(image)) >= PARTITIONS // PARTITIONS_PER_STEP
+        assert vars(index) == vars(ClusterIndex(image))
+    left = index.follow(second)
+    next(left)
+    assert sum(1 for _ in index.follow(first)) >= PARTITIONS // PARTITIONS_PER_STEP
+    assert vars(index) == vars(ClusterIndex(first))
+    assert next(left, None) is None, "it was ended by the next one"
+    assert vars(index) == vars(ClusterIndex(first))
+
+
+def test_a_controller_that_prepared_looks_only_at_what_changed_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of(PARTITIONS)
+    before = world.controller
+    world.prepared = world.image
+    world.call(m.CreateTopicsRequest((m.NewTopic("new", 3, 3),)))
+    looked_at: list[PartitionId] = []
+    add = ClusterIndex._add
+
+    def counted(index: ClusterIndex, key: PartitionId, partition: PartitionImage) -> None:
+        looked_at.append(key)
+        add(index, key, partition)
+
+    prepare = ControllerState.prepare
+    monkeypatch.setattr(ClusterIndex, "_add", counted)
+    monkeypatch.setattr(ControllerState, "prepare", lambda *of: _unseen(prepare(*of), looked_at))
+    world.lead()
+    assert looked_at == [(world.image.topic_ids["new"], number) for number in range(3)]
+    before.become_active(world.term + 1, world.image, 0)
+    assert len(looked_at) == 3, "who was active before knows them all"
+
+
+def _unseen(steps: Steps[None], looked_at: list[PartitionId]) -> Steps[None]:
+    """What was done before, in steps."""
+    yield from steps
+    looked_at.clear()
 
 
 class Untouchable(Mapping[bytes, NoReturn]):

@@ -29,6 +29,7 @@ from quorum.metadata.tally import LedPartitions, PartitionCounts
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"
+ALERTS_TEST = Path(__file__).with_name("alerts_test.yml")
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
 OTHERS_DASHBOARDS = (
     # Kafka's own part of the dashboard "Strimzi Kafka", without what is of a JVM, its threads, or Kubernetes.
@@ -53,7 +54,7 @@ class World:
     start_time_ms = 1
     loop_lag = PhaseTimes()
 
-    def broker_snapshot(self) -> BrokerSnapshot:
+    async def broker_snapshot(self) -> BrokerSnapshot:
         lag = GroupLagView({}, 0, [], [], Unlisted())
         return BrokerSnapshot(
             broker_id=1,
@@ -122,12 +123,30 @@ async def test_the_names_of_well_known_dashboards(told: set[str], dashboard: str
     assert names(dashboard) <= told
 
 
+def promtool(*arguments: str) -> None:
+    """Prometheus's own checker, where it is installed."""
+    command = shutil.which("promtool")
+    if command is not None:
+        done = subprocess.run([command, *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_prometheus_takes_the_alerts() -> None:
-    """By its own checker where that is installed; that it is YAML of its form, everywhere."""
+    """That it is YAML of its form is checked everywhere."""
     for group in yaml.safe_load(ALERTS.read_text())["groups"]:
         for rule in group["rules"]:
             assert rule.keys() >= {"alert", "expr", "labels", "annotations"}
             assert rule["expr"].count("(") == rule["expr"].count(")")
-    promtool = shutil.which("promtool")
-    if promtool is not None:
-        subprocess.run([promtool, "check", "rules", str(ALERTS)], check=True)
+    promtool("check", "rules", "--lint-fatal", str(ALERTS))
+
+
+def test_alerts_fire_when_they_should() -> None:
+    """Each alert is played; promtool, where it is installed, is the judge."""
+    played = yaml.safe_load(ALERTS_TEST.read_text())["tests"]
+    named = {one["alertname"] for test in played for one in test["alert_rule_test"]}
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    assert named == {rule["alert"] for rule in rules}
+    asked = set().union(*(names(rule["expr"]) for rule in rules))
+    given = {series for test in played for one in test["input_series"] for series in names(one["series"])}
+    assert given == asked, "nothing is played that no alert asks for"
+    promtool("test", "rules", str(ALERTS_TEST))

@@ -89,7 +89,7 @@ class World:
     def describe(self) -> Mapping[str, Any]:
         return {"cluster_id": "AAAAAAAAAAAAAAAAAAAAAA", "node_id": 1, "brokers": []}
 
-    def broker_snapshot(self) -> BrokerSnapshot | None:
+    async def broker_snapshot(self) -> BrokerSnapshot | None:
         return self.broker
 
     def controller_snapshot(self) -> ControllerSnapshot | None:

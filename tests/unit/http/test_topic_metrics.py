@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.broker.metrics import REST, BrokerMetrics, TopicsMetrics
-from kraft.http.exposition import exposition
-from kraft.http.topic_metrics import PARTITIONS_PER_SLICE, TopicsSnapshot, partition_families, topic_counters
+from kraft.http.exposition import SAMPLES_PER_STEP, exposition
+from kraft.http.topic_metrics import PARTITIONS_PER_STEP, TopicsSnapshot, partition_families, topic_counters
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from quorum.metadata.image import EMPTY
@@ -31,7 +32,7 @@ async def world() -> AsyncIterator[BrokerWorld]:
     await made.close()
 
 
-async def samples(families: Iterable[Metric]) -> dict[tuple[str, ...], float]:
+async def samples(families: Iterable[Metric | None]) -> dict[tuple[str, ...], float]:
     """By name, and the values of labels in the order of the labels' names."""
     text = (await exposition(families)).decode()
     return {
@@ -114,31 +115,56 @@ async def test_logs_and_offsets_of_what_is_led_here(world: BrokerWorld) -> None:
     assert (shown[SIZE, REST], (END, "0", "more") in shown) == (size, False)
 
 
-async def test_a_large_family_is_one_and_leaves_others_their_turn(world: BrokerWorld) -> None:
-    records = [
-        record
-        for number in range(1, PARTITIONS_PER_SLICE + 3)
-        for record in topic(f"t{number}", number, (1,))
-    ]
-    await world.start(*records)
-    turns = 0
+class Turns:
+    """What other work had its turn at, while something else ran."""
 
-    async def count() -> None:
-        nonlocal turns
+    def __init__(self) -> None:
+        self.count = 0
+        self._other = asyncio.create_task(self._turn())
+
+    async def _turn(self) -> None:
         while True:
-            turns += 1
+            self.count += 1
             await asyncio.sleep(0)
 
-    other = asyncio.create_task(count())
+    def end(self) -> None:
+        self._other.cancel()
+
+
+async def test_a_large_family_is_one_and_leaves_others_their_turn(world: BrokerWorld) -> None:
+    partitions = SAMPLES_PER_STEP * 2 + 2
+    await world.start(*topic("t", 1, *([(1,)] * partitions)))
+    turns = Turns()
+    replicas, logs = tuple(world.replicas.partitions()), dict(world.logs.logs)
     text = await exposition(
-        partition_families(
-            TopicsSnapshot(
-                TopicsMetrics(), tuple(world.replicas.partitions()), dict(world.logs.logs), world.image
-            )
-        )
+        partition_families(TopicsSnapshot(TopicsMetrics(), replicas, logs, world.image))
     )
-    other.cancel()
+    turns.end()
+    numbers = re.findall(rb'\nkafka_log_log_size{partition="(\d+)",topic="t"} ', text)
+    assert [int(number) for number in numbers] == list(range(partitions))
     assert text.count(b"# TYPE kafka_log_log_size gauge") == 1
-    assert text.count(b"\nkafka_log_log_size{") == PARTITIONS_PER_SLICE + 2
-    assert turns > 1
+    assert turns.count >= 3 * 2, "sizes, ends and starts, two whole steps each"
     assert await exposition(partition_families(TopicsSnapshot(TopicsMetrics(), (), {}, EMPTY)))
+
+
+async def test_partitions_are_summed_by_topic_in_steps(world: BrokerWorld) -> None:
+    """What it costs to find out does not show in the number of samples."""
+    await world.start(*topic("t", 1, *([(1,)] * (PARTITIONS_PER_STEP * 2))), *topic("u", 2, (1,)))
+    replicas, logs = tuple(world.replicas.partitions()), dict(world.logs.logs)
+    families = list(partition_families(TopicsSnapshot(TopicsMetrics(1), replicas, logs, world.image)))
+    assert families.count(None) == 3 * 2, "logs, leaders, and what is counted by topic"
+    found = [one for one in families if one is not None and one.name == "kafka_cluster_partition_atminisr"]
+    assert [sample.value for one in found for sample in one.samples] == [PARTITIONS_PER_STEP * 2]
+
+
+async def test_a_family_that_comes_whole_is_written_in_steps() -> None:
+    family = GaugeMetricFamily("big", "Of many.", labels=["n"])
+    for number in range(SAMPLES_PER_STEP * 3 + 1):
+        family.add_metric([str(number)], number)
+    turns = Turns()
+    text = (await exposition([family, None, CounterMetricFamily("small", "Of one.", value=1)])).decode()
+    turns.end()
+    assert turns.count >= 4
+    assert text.count("# HELP big Of many.") == text.count("# TYPE big gauge") == 1
+    assert [int(value) for value in re.findall(r'big{n="(\d+)"}', text)] == list(range(SAMPLES_PER_STEP * 3 + 1))
+    assert text.endswith("small_total 1.0\n")

@@ -46,6 +46,8 @@ ONE_OF_EACH = [
 def test_what_is_written_is_read() -> None:
     data = codec.encode_records(ONE_OF_EACH)
     assert codec.decode_records(data) == ONE_OF_EACH
+    for count in (0, 1, len(ONE_OF_EACH), len(ONE_OF_EACH) + 1):
+        assert codec.first_records(data, count) == ONE_OF_EACH[:count]
     assert codec.encode_records(codec.decode_records(data)) == data
     assert {type(record) for record in ONE_OF_EACH} == set(r.Record.__args__)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quorum import controller_server
 from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError, RpcUnavailable
 from quorum.rpc.messages import DescribeQuorumRequest
@@ -217,6 +218,29 @@ def test_a_stop_hands_over_first() -> None:
         await asyncio.sleep(0.2)  # shorter than any election timeout
         assert await world.active() != leader
         assert now() - begun_s < 0.25
+
+    told(story, 3)
+
+
+def test_voters_prepare_to_take_over_a_large_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_server, "PREPARED_PARTITIONS", 3)
+
+    async def story(world: QuorumWorld) -> None:
+        epoch = await world.register()
+        await world.call(messages.HeartbeatRequest(1, epoch, 10**6, want_fence=False, want_shutdown=False))
+        leader = await world.active()
+        for name, partitions in (("a", 2), ("b", 1), ("c", 4)):
+            made = await world.call(
+                messages.CreateTopicsRequest((messages.NewTopic(name, partitions, 1),)), timeout_s=5
+            )
+            assert made.topics[0].error == "NONE"
+        until = world.servers[leader].image.offset
+        for node_id, server in world.servers.items():
+            while server.image.offset < until:  # noqa: ASYNC110 - it is another node's
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0)
+            led = server._state._index.led_by(1)
+            assert led == 7 if node_id == leader else led >= 3, "as of the last three records that changed much"
 
     told(story, 3)
 

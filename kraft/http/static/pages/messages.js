@@ -192,7 +192,7 @@ class Messages {
     this.list.set(answer.messages, { atEnd: isNewest });
     this.older.disabled = !this.partitions.some((one) => one.first_offset > one.log_start_offset);
     this.newer.disabled = !this.partitions.some((one) => one.next_offset !== null && one.next_offset < one.end_offset);
-    const left = answer.partitions_left_out ? `; ${count(answer.partitions_left_out)} more partitions are not read: name those you want` : "";
+    const left = leftOutText(answer.partitions_left_out);
     const ended = answer.ended === "end" ? "" : `; reading ended after too many ${answer.ended}`;
     this.say(`${count(answer.messages.length)} records of ${partitionsText(this.partitions.length)}${ended}${left}${skippedText(answer.skipped)}`);
     this.showProblems(Object.fromEntries(this.partitions.filter((one) => one.error).map((one) => [one.partition, one.error])));
@@ -210,7 +210,8 @@ class Messages {
     this.stop();
     this.list.set([]);
     this.list.streams = true;
-    this.totals = { shown: 0, left: 0, frames: 0 };
+    this.totals = { shown: 0, left: 0 };
+    let unread = "";
     this.say("Waiting for what is written\u2026");
     this.listen(`${this.path}/tail?${this.params({ withNeedle: true })}`);
     this.list.follow(true);
@@ -220,11 +221,15 @@ class Messages {
       this.totals.shown += data.messages.length;
       this.totals.left += data.not_shown + data.passed;
       const left = this.totals.left ? `; ${count(this.totals.left)} came too fast to be shown` : "";
-      this.say(`${count(this.totals.shown)} records since the start${left}`, STATUS_MS);
+      this.say(`${count(this.totals.shown)} records since the start${left}${unread}`, STATUS_MS);
       this.showProblems(data.errors);
     });
     this.source.addEventListener("refused", (event) => this.fail(JSON.parse(event.data).error));
-    this.source.addEventListener("start", () => this.showProblems({}));
+    this.source.addEventListener("start", (event) => {
+      unread = leftOutText(JSON.parse(event.data).partitions_left_out);
+      if (unread) this.say(`Waiting for what is written${unread}`);
+      this.showProblems({});
+    });
     this.showGo();
   }
 
@@ -474,6 +479,10 @@ function fillField(cell, field, form) {
 
 function partitionsText(number) {
   return number === 1 ? "one partition" : `${count(number)} partitions`;
+}
+
+function leftOutText(number) {
+  return number ? `; ${count(number)} more partitions are not read: name those you want` : "";
 }
 
 function skippedText(skipped) {

@@ -6,7 +6,7 @@ import { follow } from "../live.js";
 import { RateCharts } from "../rates.js";
 import { link } from "../router.js";
 import { brokerTable } from "../brokers_view.js";
-import { voterTable } from "../quorum_view.js";
+import { silentVoters, voterTable } from "../quorum_view.js";
 import { alarm, failed, fetchJson, loading, notMeasured, pill, poll } from "../ui.js";
 
 const HISTORY_EVERY_MS = 4000;
@@ -110,5 +110,5 @@ function stats({ totals, rates, brokers, controller_id: controller }) {
 function quorum(answer) {
   return html`<section class="panel" aria-labelledby="quorum-title"><div class="head"><h2 id="quorum-title"><a href="#/quorum">Quorum</a></h2>
     <span class="dim">leader ${answer.leader_id}, epoch ${answer.leader_epoch}, high watermark ${count(answer.high_watermark)}</span></div>
-    ${voterTable("Voters", answer.voters)}</section>`;
+    ${voterTable("Voters", answer.voters, silentVoters(answer.voters))}</section>`;
 }

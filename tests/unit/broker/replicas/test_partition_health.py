@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kraft.broker.replicas.partition_health import FollowerLag, PartitionHealth
 from partitions.log.config import LogConfig
@@ -62,6 +62,12 @@ def test_counts_follow_every_kind_of_change() -> None:
     assert cluster.counts() == {LED: 1, SHORT: 0, TOO_SHORT: 0, JUST: 1}
 
 
+def lags_of(
+    world: BrokerWorld, incomplete: Iterable[TopicPartition], followers: Iterable[int]
+) -> Mapping[int, FollowerLag]:
+    return finished(world.replicas.follower_lags(incomplete, followers))
+
+
 async def test_lags_are_added_up_by_follower(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (1, 2, 3), (1, 2, 3), isr=(1, 2)))
     now_ms = world.replicas.monotonic_ms()
@@ -72,7 +78,7 @@ async def test_lags_are_added_up_by_follower(world: BrokerWorld) -> None:
         follower = partition.leadership.follower(2)
         assert follower is not None
         follower.last_caught_up_ms = now_ms - 300
-    lags = world.replicas.follower_lags([T0, T1], (2, 3))
+    lags = lags_of(world, [T0, T1], (2, 3))
     assert (lags[2].max_records, lags[2].sum_records, lags[2].partitions) == (3, 6, 2)
     assert 300 <= lags[2].max_ms < math.inf
     assert lags[3] == FollowerLag(3, 6, math.inf, 2)
@@ -81,15 +87,15 @@ async def test_lags_are_added_up_by_follower(world: BrokerWorld) -> None:
         assert leadership is not None
         for follower in leadership.followers:
             follower.leave_isr()  # what it had proved counts no more, and is what its lag is measured from all the same
-    assert world.replicas.follower_lags([T0, T1], (2, 3))[2].max_ms < math.inf
+    assert lags_of(world, [T0, T1], (2, 3))[2].max_ms < math.inf
     world.replicas.partition(T0).update_follower(2, 2, 3, 0, 3, world.replicas.monotonic_ms())
-    assert world.replicas.follower_lags([T0, T1], ())[2].sum_records == 3
+    assert lags_of(world, [T0, T1], ())[2].sum_records == 3
 
 
 async def test_partitions_where_nobody_lags_are_not_looked_at(world: BrokerWorld) -> None:
     """A follower in the ISR that lags is found by the lag schedule, though nobody names its partition."""
     await world.start(*topic("t", 1, (1, 2), (1, 2)))
-    assert world.replicas.follower_lags((), (2,)) == {2: FollowerLag()}
+    assert lags_of(world, (), (2,)) == {2: FollowerLag()}
     now_ms = world.replicas.monotonic_ms()
     world.replicas.partition(T1).append_records(batch(b"a"), acks=1, now_ms=now_ms)
-    assert world.replicas.follower_lags((), (2,))[2].sum_records == 1
+    assert lags_of(world, (), (2,))[2].sum_records == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kraft.http.console.metadata import Metadata, is_secret
+from kraft.http.console.metadata import ANSWER_RECORDS_MAX, RECORDS_MAX, Metadata, is_secret
 from kraft.http.console.paging import Page
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
@@ -53,6 +53,9 @@ def test_a_value_and_pages_of_children() -> None:
     assert found is not None
     assert found["value"]["isr"] == [1]
     assert (found["total"], found["children"]) == (0, [])
+    listed = metadata().at("/topics/by-name", ALL)
+    assert listed is not None
+    assert [(one["name"], one["children"]) for one in listed["children"]] == [("orders", 3)]
     page = metadata().at("topics/by-name/orders", ALL._replace(page_size=1, page=2))
     assert page is not None
     assert (page["total"], [one["name"] for one in page["children"]]) == (3, ["name"])
@@ -121,3 +124,18 @@ def test_the_newest_are_kept_within_bounds() -> None:
     assert [one.entry.offset for one in recent.after(3, 1)] == [5], "the newest of them"
     recent.take([MetadataEntry(6, 1, b"x" * 1000)], 2)
     assert [one.entry.offset for one in recent.after(-1, 10)] == [6]
+
+
+async def test_an_answer_has_so_many_records_whatever_came_at_once() -> None:
+    """The newest first: ten thousand partitions that change at once make no answer of megabytes."""
+    large = encode_records([Partition(TOPIC_ID, number, (1,), (1,), 1) for number in range(RECORDS_MAX * 2)])
+    one = encode_records(RECORDS[:1])
+    recent = RecentChanges()
+    recent.take([MetadataEntry(offset, 1, large if offset % 2 else one) for offset in range(1, 13)], 1234)
+    entries = (await metadata(recent).log(-1, 100))["entries"]
+    assert [entry["offset"] for entry in entries] == list(range(1, 13))
+    shown = [len(entry["records"]) for entry in entries]
+    assert shown[-2:] == [RECORDS_MAX + 1, 1]
+    assert ANSWER_RECORDS_MAX <= sum(shown) <= ANSWER_RECORDS_MAX + len(shown)
+    assert entries[10]["records"][-1] == {"type": "…", "fields": {"left_out": RECORDS_MAX}}
+    assert entries[0]["records"] == [{"type": "…", "fields": {"left_out": RECORDS_MAX * 2}}]
