@@ -304,3 +304,68 @@ async def test_an_address_may_have_a_limit_of_its_own(listen: Listen, dial: Dial
     await until(lambda: server.connection_count == 1)
     assert await (await dial(server)).at_end()
     assert server.refused_count == 1
+
+
+def silent() -> ssl.SSLContext:
+    """Of a listener that nobody says hello to."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(PEM)
+    return context
+
+
+@pytest.mark.parametrize(
+    ("bound", "told"),
+    [({"max_connections": 2}, "max.connections=2"), ({"max_connections_per_ip": 2}, "max.connections.per.ip=2")],
+    ids=["of all", "of an address"],
+)
+async def test_connections_count_before_their_tls_handshake(
+    listen: Listen,
+    dial: Dial,
+    until: Until,
+    caplog: pytest.LogCaptureFixture,
+    bound: dict[str, int],
+    told: str,
+) -> None:
+    server = await listen(echo, limits=limits(**bound), ssl_context=silent())
+    first, second = await dial(server), await dial(server)
+    await until(lambda: server.connection_count == 2)
+    assert await (await dial(server)).at_end()
+    assert told in caplog.text
+    await first.close()
+    second.writer.write(b"not a handshake")
+    await until(lambda: server.connection_count == 0)
+    trusting = ssl.create_default_context(cafile=str(PEM))
+    reader, writer = await asyncio.open_connection("localhost", server.port, ssl=trusting)
+    writer.write(b"\0\0\0\2ok")
+    assert await reader.readexactly(6) == b"\0\0\0\2ok"
+    assert server.connection_count == 1, "it counts once"
+    writer.close()
+    await until(lambda: server.connection_count == 0)
+    assert server._per_ip == {}
+    assert (server.accepted_count, server.refused_count) == (3, 1)
+
+
+async def test_the_rate_of_connections_counts_before_their_tls_handshake(
+    listen: Listen, dial: Dial, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    quotas = Admitting(Admission(is_taken=False, delay_ms=20), Admission(is_taken=True, delay_ms=20))
+    server = await listen(echo, limits=limits(), ssl_context=silent(), quotas=quotas)
+    assert await (await dial(server)).at_end()
+    assert "faster than its quota" in caplog.text
+    await until(lambda: server.connection_count == 0)
+    trusting = ssl.create_default_context(cafile=str(PEM))
+    reader, writer = await asyncio.open_connection("localhost", server.port, ssl=trusting)
+    writer.write(b"\0\0\0\2ok")
+    assert await reader.readexactly(6) == b"\0\0\0\2ok"
+    assert server.refused_count == 1
+    writer.close()
+
+
+async def test_a_closing_server_waits_for_no_handshake(listen: Listen, dial: Dial, until: Until) -> None:
+    server = await listen(echo, limits=limits(), ssl_context=silent())
+    peer = await dial(server)
+    await until(lambda: server.connection_count == 1)
+    await server.close(grace_s=1000.0)
+    assert await peer.at_end()
+    assert server.connection_count == 0
