@@ -124,6 +124,11 @@ class Connection(asyncio.BufferedProtocol):
     # -- for handlers ---------------------------------------------------------------------------
 
     @property
+    def is_made(self) -> bool:
+        """Whether it was taken, and its TLS handshake, if there is one, has ended well."""
+        return self._outbox is not None
+
+    @property
     def authenticated(self) -> bool:
         return self._unauthenticated_left is None
 

@@ -83,8 +83,8 @@ class SocketServer:
         return len(self._connections)
 
     def sessions(self) -> Iterator[Session]:
-        """Of the open connections."""
-        return (connection.session for connection in self._connections.values())
+        """Of the open connections; who is in a TLS handshake is nobody yet."""
+        return (connection.session for connection in self._connections.values() if connection.is_made)
 
     async def start(self, host: str, port: int) -> None:
         """Listens on `host`:`port`; an empty host means every interface, port 0 any free one.

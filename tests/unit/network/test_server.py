@@ -315,7 +315,10 @@ def silent() -> ssl.SSLContext:
 
 @pytest.mark.parametrize(
     ("bound", "told"),
-    [({"max_connections": 2}, "max.connections=2"), ({"max_connections_per_ip": 2}, "max.connections.per.ip=2")],
+    [
+        ({"max_connections": 2}, "max.connections=2"),
+        ({"max_connections_per_ip": 2}, "max.connections.per.ip=2"),
+    ],
     ids=["of all", "of an address"],
 )
 async def test_connections_count_before_their_tls_handshake(
@@ -331,6 +334,7 @@ async def test_connections_count_before_their_tls_handshake(
     await until(lambda: server.connection_count == 2)
     assert await (await dial(server)).at_end()
     assert told in caplog.text
+    assert list(server.sessions()) == []
     await first.close()
     second.writer.write(b"not a handshake")
     await until(lambda: server.connection_count == 0)
@@ -339,6 +343,7 @@ async def test_connections_count_before_their_tls_handshake(
     writer.write(b"\0\0\0\2ok")
     assert await reader.readexactly(6) == b"\0\0\0\2ok"
     assert server.connection_count == 1, "it counts once"
+    assert len(list(server.sessions())) == 1
     writer.close()
     await until(lambda: server.connection_count == 0)
     assert server._per_ip == {}
