@@ -3,8 +3,8 @@
 asyncio tells a protocol of a TLS connection once its handshake has ended well, and never otherwise: who stays silent
 would count in no limit. So with TLS connections are accepted here, their protocols are told of them, and the loop does
 the handshake then. Who was told of a connection is told that it is lost, once, whatever its end.
-Used by `kraft.network.server`, `quorum.rpc.server` and `kraft.http.server`. Sockets are real ones: the simulated loop has
-no TLS.
+Used by `kraft.network.server`, `quorum.rpc.server` and `kraft.http.server`. With TLS the sockets are real ones: the
+simulated loop has none.
 """
 
 from __future__ import annotations

@@ -43,12 +43,12 @@ def message_view(
     header: BatchHeader,
     record: Record,
     shown_max: int,
-    field_view: Callable[[bytes | None, int], Json | None] = field_view,
+    tell: Callable[[bytes | None, int], Json | None] = field_view,
 ) -> Json:
-    """One record. The headers together show as many bytes as the key or the value do, and so do their names."""
+    """One record, each field as `tell` tells it. The headers together show as many bytes as the key or the value do, and so do their names."""
     told, left, names_left = [], shown_max, max(shown_max, NAMES_LEAST)
     for name, value in record.headers[:HEADERS_MAX]:
-        view = field_view(value, left)
+        view = tell(value, left)
         left -= 0 if view is None else view["shown_bytes"]
         told.append({"name": name[:names_left], "value": view})
         names_left = max(names_left - len(name), 0)
@@ -57,8 +57,8 @@ def message_view(
         "offset": record.offset,
         "timestamp_ms": record.timestamp,
         "timestamp_type": "LogAppendTime" if header.uses_log_append_time else "CreateTime",
-        "key": field_view(record.key, shown_max),
-        "value": field_view(record.value, shown_max),
+        "key": tell(record.key, shown_max),
+        "value": tell(record.value, shown_max),
         "headers": told,
         "headers_total": len(record.headers),
         "leader_epoch": header.partition_leader_epoch,
