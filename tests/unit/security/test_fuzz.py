@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import importlib
 import logging
+import os
 import sys
 import tracemalloc
 from random import Random
@@ -16,8 +16,9 @@ import pytest
 import structlog
 
 from kraft.logs import _render
-from tests.fuzz import doors, inputs
+from tests.fuzz import doors, guided, inputs
 from tests.fuzz.__main__ import errors_in, main
+from tests.fuzz.decoders import DECODERS, GOOD_TOKEN, PASSWORD, seeds
 
 INPUTS, MEASURED_FROM = 1_500, 500
 GROWTH_MAX_BYTES = 300_000
@@ -87,18 +88,40 @@ def test_errors_are_found_in_the_log_of_a_node():
     assert errors_in(stack) == ["Traceback (most recent call last):"]
 
 
-def test_each_guided_input_comes_to_each_decoder(monkeypatch):
-    """Whatever those before it say of it."""
-    instrumented = SimpleNamespace(instrument_imports=lambda include: contextlib.nullcontext())
-    monkeypatch.setitem(sys.modules, "atheris", instrumented)
-    guided = importlib.import_module("tests.fuzz.guided")
-    del sys.modules["tests.fuzz.guided"]
-    came = []
-    monkeypatch.setattr(guided, "LINE", SimpleNamespace(fits=came.append))
-    sent = [b"\xff" * 9, b"\0bob\0wrong", b"\0bob\0hidden", b"", b"\0\0\0\x08" + bytes(8)]
-    for data in sent:
-        guided.one(data)
-    assert came == sent
+@pytest.mark.parametrize("name", DECODERS)
+def test_decoders_take_what_comes(name):
+    """`guided.py` has them take more, where Atheris is."""
+    rng = Random(3)
+    for seed in seeds(name):
+        DECODERS[name](seed)
+        for _ in range(300 // len(seeds(name))):
+            DECODERS[name](inputs.damaged(rng, seed))
+
+
+def test_a_decoder_that_lets_somebody_in_is_noticed():
+    with pytest.raises(AssertionError, match="let in"):
+        DECODERS["sasl"](b"\0\0alice\0" + PASSWORD.encode())
+    with pytest.raises(AssertionError, match="let in"):
+        DECODERS["jwt"](GOOD_TOKEN)
+
+
+def test_guided_fuzzing_says_what_it_lacks(monkeypatch):
+    monkeypatch.setitem(sys.modules, "atheris", None)
+    with pytest.raises(SystemExit, match="pip install atheris"):
+        guided.main(["frames"])
+    given = []
+    atheris = SimpleNamespace(
+        instrument_imports=lambda include: contextlib.nullcontext(),
+        Setup=lambda arguments, decoder: given.append((arguments[1:], decoder)),
+        Fuzz=lambda: given.append(len(os.listdir(given[0][0][-1]))),
+    )
+    monkeypatch.setitem(sys.modules, "atheris", atheris)
+    with pytest.raises(SystemExit, match="say which decoder: frames, sasl, jwt"):
+        guided.main(["-max_total_time=1"])
+    guided.main(["sasl", "-runs=1"])
+    assert given[0][0][0] == "-runs=1"
+    assert given[0][1] is DECODERS["sasl"]
+    assert given[1] == len(seeds("sasl"))
 
 
 @pytest.mark.parametrize(
