@@ -278,11 +278,14 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # The parts let go of each other: the collector comes seldom, and strangers come and go.
         self.state = _CLOSED
         if self._outbox is not None:
             self._outbox.close()
+            self._outbox = None
         if self._muted is not None:
             self._muted.cancel()
+            self._muted = None
         self.session.end()
         self._transport = None
         unfinished = self._cancel_owed()

@@ -175,7 +175,7 @@ class _Handshake(asyncio.Transport):
         self._is_closing = True
         if self._task is None:
             self._sock.close()
-            self._listener.loop.call_soon(self._end, None)
+            self._listener.loop.call_soon(self._end)
         else:
             # The loop owns the socket by now, and finds it at its end.
             with contextlib.suppress(OSError):  # it is, already
@@ -189,7 +189,7 @@ class _Handshake(asyncio.Transport):
 
     async def _shake_hands(self) -> None:
         listener = self._listener
-        is_made, error = True, None
+        is_made = True
         try:
             transport, _ = await listener.loop.connect_accepted_socket(
                 lambda: self._protocol,
@@ -199,13 +199,13 @@ class _Handshake(asyncio.Transport):
             )
             # Without it the handshake was cut off, which asyncio does not tell.
             is_made = transport.get_extra_info("ssl_object") is not None
-        except OSError as failure:
-            is_made, error = False, failure
+        except OSError:
+            is_made = False
         finally:
-            self._end(error, is_made=is_made)
+            self._end(is_made=is_made)
 
-    def _end(self, error: OSError | None, *, is_made: bool = False) -> None:
+    def _end(self, *, is_made: bool = False) -> None:
         del self._listener.handshakes[self]
         self.over.set_result(None)
         if not is_made:
-            self._protocol.connection_lost(error)
+            self._protocol.connection_lost(None)
