@@ -20,7 +20,11 @@ from tests.fuzz import doors, inputs
 from tests.support.secured_cluster import SecuredCluster
 
 Draw = Callable[[Random], bytes]
-DOORS = {"broker": (doors.broker, inputs.strangers), "http": (doors.pages, inputs.http)}
+DOORS = {
+    "broker": (doors.broker, inputs.strangers),
+    "controller": (doors.controller, inputs.http),
+    "http": (doors.pages, inputs.http),
+}
 PORTS: dict[str, tuple[Draw, str | None]] = {
     "frames": (inputs.frames, "SASL"),
     "sasl": (inputs.sasl, "SASL"),
@@ -43,7 +47,7 @@ def main() -> int:
     parser.add_argument("where", choices=("inputs", "sockets"))
     parser.add_argument("--count", type=int, default=10_000, help="inputs per door, or per port")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--doors", help="some, with commas: of `inputs` broker and http, of `sockets` its ports")
+    parser.add_argument("--doors", help="some, with commas: of `inputs` broker, controller and http, of `sockets` its ports")
     arguments = parser.parse_args()
     there_are = DOORS if arguments.where == "inputs" else PORTS
     chosen = arguments.doors.split(",") if arguments.doors else list(there_are)

@@ -34,7 +34,9 @@ GROWTH_MAX_BYTES = 300_000
 
 
 @pytest.mark.parametrize(
-    ("door", "draw"), [(doors.broker, inputs.strangers), (doors.pages, inputs.http)], ids=["broker", "pages"]
+    ("door", "draw"),
+    [(doors.broker, inputs.strangers), (doors.controller, inputs.http), (doors.pages, inputs.http)],
+    ids=["broker", "controller", "pages"],
 )
 async def test_strangers_do_no_harm_and_leave_nothing_behind(door, draw):
     rng = Random(11)
