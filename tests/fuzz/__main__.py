@@ -47,7 +47,10 @@ def main() -> int:
     parser.add_argument("where", choices=("inputs", "sockets"))
     parser.add_argument("--count", type=int, default=10_000, help="inputs per door, or per port")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--doors", help="some, with commas: of `inputs` broker, controller and http, of `sockets` its ports")
+    parser.add_argument(
+        "--doors",
+        help=f"some, with commas: of `inputs` {', '.join(DOORS)}; of `sockets` {', '.join(PORTS)}",
+    )
     arguments = parser.parse_args()
     there_are = DOORS if arguments.where == "inputs" else PORTS
     chosen = arguments.doors.split(",") if arguments.doors else list(there_are)

@@ -4,8 +4,8 @@ Atheris is no dependency of the project; where it is not installed, this says so
 
     pip install atheris && python -m tests.fuzz.guided sasl -max_total_time=150
 
-The first argument names a decoder of `decoders.py`, the others are libFuzzer's. What it finds is a file, crash-…, which it
-plays again where it is named as an argument.
+The first argument names a decoder of `decoders.py`, the others are libFuzzer's. What it finds is a file, crash-…, which
+it plays again where it is named as an argument.
 """
 
 from __future__ import annotations

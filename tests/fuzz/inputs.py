@@ -19,7 +19,7 @@ HEADS = (
     b"HEAD /metrics HTTP/1.0\r\n\r\n",
     b"GET /health/../metrics?x=%00 HTTP/1.1\r\nHost: [::1]\r\nOrigin: http://x\r\n\r\n",
     b"GET /api/topics?limit=1&q=a HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: basic YWxpY2U6d3Jvbmc=\r\n\r\n",
-    b"POST /rpc/m HTTP/1.1\r\nHost: x\r\nX-Kraft-Session: a.b.1\r\nX-Kraft-Signature: 00\r\nX-Kraft-Body-SHA256: 00\r\n\r\n",
+    b"POST /rpc/m HTTP/1.1\r\nHost: x\r\nX-Kraft-Session: a.b.1\r\nX-Kraft-Signature: 00\r\n\r\n",
     b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic eDp5\r\n\r\n",
     b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
 )

@@ -45,7 +45,8 @@ def message_view(
     shown_max: int,
     tell: Callable[[bytes | None, int], Json | None] = field_view,
 ) -> Json:
-    """One record, each field as `tell` tells it. The headers together show as many bytes as the key or the value do, and so do their names."""
+    """One record, each field as `tell` tells it. The headers together show as many bytes as the key or the value do,
+    and so do their names."""
     told, left, names_left = [], shown_max, max(shown_max, NAMES_LEAST)
     for name, value in record.headers[:HEADERS_MAX]:
         view = tell(value, left)
