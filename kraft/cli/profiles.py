@@ -127,7 +127,7 @@ def show(name: Name, as_json: Json = False) -> None:
 def remove(name: Name, as_json: Json = False) -> None:
     """Forget a profile.
 
-    Exit code 0: done; 2: there is no such profile.
+    Exit code 0: done; 1: it cannot be removed; 2: there is no such profile.
     """
     remove_profile(name)
     if as_json:

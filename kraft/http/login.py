@@ -109,7 +109,7 @@ class Login:
         return certificate_principal(asked.certificate, self._mapping)
 
     def _said(self, asked: Asked) -> tuple[str, str] | None:
-        return _name_and_password(asked.authorization) if BASIC in self.methods else None
+        return name_and_password(asked.authorization) if BASIC in self.methods else None
 
     async def _is_right(self, address: str, name: str, password: str) -> bool:
         question = self._verdicts.ask(name, password)
@@ -201,7 +201,8 @@ def _asked(request: web.Request) -> Asked:
     return Asked(request.remote or "", request.headers.get("Authorization"), certificate)
 
 
-def _name_and_password(authorization: str | None) -> tuple[str, str] | None:
+def name_and_password(authorization: str | None) -> tuple[str, str] | None:
+    """What an Authorization header of the scheme Basic says (RFC 7617); None: nothing that counts."""
     scheme, _, text = (authorization or "").partition(" ")
     if scheme.lower() != "basic":
         return None

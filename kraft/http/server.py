@@ -27,9 +27,11 @@ from kraft.http.snapshots import NodeMetricsSource
 from kraft.network.server import ListenerError, bind_failure
 from quorum.rpc.bad_requests import RequestErrorLog
 from quorum.rpc.connection_gate import STRANGER_MAX_S, ConnectionGate
+from quorum.rpc.listening import Listener, listen
 from quorum.rpc.request_door import RequestLine
 
 SHUTDOWN_GRACE_S = 0.5
+BACKLOG = 100
 IDLE_MAX_S = 75.0
 """After its last request; scrapes come more often."""
 SERVED = RequestLine(b"GET /", b"HEAD /")
@@ -68,7 +70,7 @@ class HttpServer:
             shutdown_timeout=SHUTDOWN_GRACE_S,
         )
         self._gate: ConnectionGate | None = None
-        self._server: asyncio.AbstractServer | None = None
+        self._server: Listener | None = None
         self.port = 0
 
     async def start(self, address: str, tls: ssl.SSLContext | None = None) -> None:
@@ -79,13 +81,8 @@ class HttpServer:
         assert self._runner.server is not None
         gate = ConnectionGate(self._runner.server, loop, SERVED, self._errors.refused, IDLE_MAX_S)
         try:
-            server = await loop.create_server(
-                gate,
-                host or None,
-                port,
-                ssl=tls,
-                # A handshake that never begins is ended by the loop: the gate has no connection to close until then.
-                ssl_handshake_timeout=None if tls is None else STRANGER_MAX_S,
+            server = await listen(
+                gate, host or None, port, tls=tls, handshake_timeout_s=STRANGER_MAX_S, backlog=BACKLOG
             )
         except OSError as error:
             await self._runner.cleanup()

@@ -124,6 +124,11 @@ class Connection(asyncio.BufferedProtocol):
     # -- for handlers ---------------------------------------------------------------------------
 
     @property
+    def is_made(self) -> bool:
+        """Whether it was taken, and its TLS handshake, if there is one, has ended well."""
+        return self._outbox is not None
+
+    @property
     def authenticated(self) -> bool:
         return self._unauthenticated_left is None
 
@@ -204,23 +209,23 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- asyncio.BufferedProtocol ---------------------------------------------------------------
 
+    def connection_accepted(self, handshake: asyncio.Transport) -> None:
+        """Before a TLS handshake (`quorum.rpc.listening`): it counts from here on. A muted one waits with it."""
+        self._arrive(handshake)
+        if self.state is not _OPEN:
+            handshake.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
+        if self._transport is None:
+            self._arrive(transport)
         self._transport = transport
-        peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple):
-            self.session.peer = (peer[0], peer[1])
-        refusal = self._owner.admit(self)
-        if refusal is None and self._owner.introduce is not None:
+        if self.state is _OPEN and self._owner.introduce is not None:
             try:
                 self._owner.introduce(self.session, transport)
             except CloseConnectionError as error:
-                refusal = printable(str(error))
-        if refusal is not None:
-            logger.warning(
-                "%s: refusing connection from %s: %s", self._owner.name, self._peer_text(), refusal
-            )
-            self.state = _CLOSING
+                self._refuse(printable(str(error)))
+        if self.state is not _OPEN:  # refused, or closed in its handshake
             transport.abort()
             return
         if transport.get_extra_info("sslcontext") is None:
@@ -232,6 +237,19 @@ class Connection(asyncio.BufferedProtocol):
         )
         if self._muted is not None:
             self._loop.call_soon(self._pause_again)
+
+    def _arrive(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.session.peer = (peer[0], peer[1])
+        refusal = self._owner.admit(self)
+        if refusal is not None:
+            self._refuse(refusal)
+
+    def _refuse(self, reason: str) -> None:
+        logger.warning("%s: refusing connection from %s: %s", self._owner.name, self._peer_text(), reason)
+        self.state = _CLOSING
 
     def buffer_updated(self, nbytes: int) -> None:
         self._frames.advance(nbytes)
@@ -260,11 +278,14 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # The parts let go of each other: the collector comes seldom, and strangers come and go.
         self.state = _CLOSED
         if self._outbox is not None:
             self._outbox.close()
+            self._outbox = None
         if self._muted is not None:
             self._muted.cancel()
+            self._muted = None
         self.session.end()
         self._transport = None
         unfinished = self._cancel_owed()
@@ -446,7 +467,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _unmute(self) -> None:
         self._muted = None
-        self._take_later_turn()
+        if self._outbox is None:
+            self._resume_reading()  # of a handshake, which begins
+        else:
+            self._take_later_turn()
 
     def _waits_for_others(self) -> bool:
         """Whether a silence is not the peer's: its handler is at work, or the connection is muted."""

@@ -73,6 +73,10 @@ def telling_of_files(factory: SenderFactory, on_unreadable: OnUnreadable) -> Sen
     return make
 
 
+def nobody(*_: object) -> None:
+    """Whom a closed sender tells: nothing leads from it to its connection any more."""
+
+
 def read_whole(piece: FileSlice) -> Iterator[Buffer]:
     """A slice as one piece: for slices that have no descriptor."""
     try:
@@ -141,11 +145,12 @@ class TransportSender:
         self._closed = True
         self._segments.clear()
         self._pieces = self._ahead = None
+        self._on_sent = self._on_failed = nobody
 
     def _fail(self, error: Exception) -> None:
-        if not self._closed:
-            self.close()
-            self._on_failed(error)
+        on_failed = self._on_failed
+        self.close()
+        on_failed(error)
 
     def _join(self, segments: Sequence[Segment]) -> bytes | None:
         """All of it as one buffer if it is small, as most answers are."""

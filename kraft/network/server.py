@@ -19,6 +19,7 @@ from kraft.network.response import Response
 from kraft.network.sender import SenderFactory, transport_sender
 from kraft.network.session import Session
 from kraft.security.quotas.connection_quotas import ConnectionQuotas, canonical_ip
+from quorum.rpc.listening import Listener, listen
 
 _MIN_SWEEP_S = 0.05
 _MAX_SWEEP_S = 10.0
@@ -61,7 +62,7 @@ class SocketServer:
         self.name = name
         self._quotas = quotas
         self._ssl_context = ssl_context
-        self._server: asyncio.Server | None = None
+        self._server: Listener | None = None
         self._closing = False
         self._address: tuple[str, int] = ("", 0)
         self._connections: dict[int, Connection] = {}
@@ -82,8 +83,8 @@ class SocketServer:
         return len(self._connections)
 
     def sessions(self) -> Iterator[Session]:
-        """Of the open connections."""
-        return (connection.session for connection in self._connections.values())
+        """Of the open connections; who is in a TLS handshake is nobody yet."""
+        return (connection.session for connection in self._connections.values() if connection.is_made)
 
     async def start(self, host: str, port: int) -> None:
         """Listens on `host`:`port`; an empty host means every interface, port 0 any free one.
@@ -93,13 +94,13 @@ class SocketServer:
         assert self._server is None, "a SocketServer is started once"
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
+            self._server = await listen(
                 lambda: Connection(self, loop),
                 # Several sockets (IPv4 and IPv6) cannot agree on one free port.
                 host or ("0.0.0.0" if port == 0 else None),
                 port,
-                ssl=self._ssl_context,
-                ssl_handshake_timeout=None if self._ssl_context is None else _TLS_HANDSHAKE_TIMEOUT_S,
+                tls=self._ssl_context,
+                handshake_timeout_s=_TLS_HANDSHAKE_TIMEOUT_S,
                 backlog=_BACKLOG,
             )
         except OSError as error:
@@ -124,13 +125,12 @@ class SocketServer:
             self._sweep.cancel()
         if self._leaving:
             await asyncio.wait(list(self._leaving))
-        # Only half-made TLS handshakes can still be open: they are bounded by their own timeout.
         await self._server.wait_closed()
 
     # -- ConnectionOwner ------------------------------------------------------------------------
 
     def admit(self, connection: Connection) -> str | None:
-        """Registers a new connection, or says why it is refused."""
+        """Registers a new connection, with TLS before its handshake, or says why it is refused."""
         limits = self.limits
         host = connection.session.peer[0]
         of_ip = limits.max_connections_per_ip

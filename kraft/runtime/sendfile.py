@@ -20,7 +20,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from kraft.network.response import Segment
-from kraft.network.sender import FileUnreadable, OnFailed, OnSent, Sender, TransportSender, read_whole
+from kraft.network.sender import (
+    FileUnreadable,
+    OnFailed,
+    OnSent,
+    Sender,
+    TransportSender,
+    nobody,
+    read_whole,
+)
 from partitions.disk import Buffer, FileSlice
 
 SENDFILE_MIN_BYTES = 32 * 1024
@@ -103,6 +111,7 @@ class SendfileSender:
 
     def close(self) -> None:
         self._closed = True
+        self._on_sent = self._on_failed = nobody
         self._drop()
         if self._socket is not None:
             self._stop_waiting()
@@ -118,9 +127,9 @@ class SendfileSender:
         self._file = None
 
     def _fail(self, error: Exception) -> None:
-        if not self._closed:
-            self.close()
-            self._on_failed(error)
+        on_failed = self._on_failed
+        self.close()
+        on_failed(error)
 
     def _on_writable(self) -> None:
         if self._closed:

@@ -162,9 +162,11 @@ def judge_token(token: str, keys: Keys, rules: TokenRules, now_s: float) -> Beli
         raise SaslError(f"the token has more than {TOKEN_MAX_BYTES} bytes")
     registry = _registry(("RS256",))
     try:
-        header = extract_compact(token.encode("ascii"), registry=registry).headers()
+        header: Any = extract_compact(token.encode("ascii"), registry=registry).headers()
     except _BAD as error:
         raise SaslError("the token is no signed JWT") from error
+    if not isinstance(header, dict):  # the library takes a list, or a text, that has "alg" in it
+        raise SaslError("the token is no signed JWT")
     algorithm, key_id = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or not (key_id is None or isinstance(key_id, str)):
         raise SaslError("the token is no signed JWT")

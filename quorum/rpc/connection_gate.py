@@ -4,7 +4,7 @@ A connection is a stranger's until `known` was called for it. Strangers get a sh
 there are many. A caller that knows the secret proves it within a round trip, so a flood of silent or slow
 connections keeps nobody else out for long. The newest are not turned away, except from a crowd beyond all measure:
 connections are accepted in bursts, and a whole cluster that starts at once has its first requests in the sockets
-still. `RequestDoor` bounds the bytes of a stranger.
+still. A connection counts when it is accepted, before its TLS handshake. `RequestDoor` bounds the bytes of a stranger.
 Used by `quorum.rpc.server` and `kraft.http.server` as the factory of their protocols.
 """
 
@@ -98,5 +98,5 @@ class ConnectionGate:
 
     def _turn_away(self, handler: RequestHandler, door: RequestDoor) -> None:
         self._forget(handler)
-        self.turned_away += handler.transport is not None
+        self.turned_away += 1
         door.end()

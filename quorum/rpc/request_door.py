@@ -70,10 +70,17 @@ class RequestDoor(asyncio.BufferedProtocol):
         self._buffer = bytearray(HEAD_MAX_BYTES)
         self._filled_bytes = 0
         self._is_shut = False
+        self._is_over = False
 
     # -- from the transport
 
+    def connection_accepted(self, handshake: asyncio.Transport) -> None:
+        self._transport = handshake
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self._is_over:  # while it was on its way
+            cast(asyncio.Transport, transport).abort()
+            return
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
         self._handler.connection_made(transport)
 
@@ -122,6 +129,7 @@ class RequestDoor(asyncio.BufferedProtocol):
 
     def end(self) -> None:
         """Cuts the connection off, whether or not the other end reads what was written to it."""
+        self._is_over = True
         self._handler.force_close()
         if self._transport is not None:
             self._transport.abort()

@@ -39,6 +39,7 @@ from quorum.rpc.envelope import (
     failure,
     success,
 )
+from quorum.rpc.listening import Listener, listen
 from quorum.rpc.request_door import RequestLine
 from quorum.rpc.sparse_log import SparseLog
 
@@ -80,7 +81,7 @@ class ControllerListener:
         self._guard = RequestGuard(secret, random.SystemRandom() if rng is None else rng)
         self._refusals = SparseLog("refused an unauthenticated call")
         self._gate: ConnectionGate | None = None
-        self._server: asyncio.AbstractServer | None = None
+        self._server: Listener | None = None
         self._errors = RequestErrorLog("controller")
         application = web.Application(client_max_size=MAX_REQUEST_BYTES)
         application.router.add_get("/session", self._serve_challenge)
@@ -105,14 +106,8 @@ class ControllerListener:
         assert server is not None
         lines = [b"GET /session", b"POST /rpc/"] + [b"GET /raft"] * (self._raft_links is not None)
         self._gate = ConnectionGate(server, loop, RequestLine(*lines), self._errors.refused)
-        self._server = await loop.create_server(
-            self._gate,
-            host,
-            port,
-            ssl=self._tls,
-            # A handshake that never begins is ended by the loop: the gate has no connection to close until then.
-            ssl_handshake_timeout=None if self._tls is None else STRANGER_MAX_S,
-            backlog=BACKLOG,
+        self._server = await listen(
+            self._gate, host, port, tls=self._tls, handshake_timeout_s=STRANGER_MAX_S, backlog=BACKLOG
         )
 
     async def close(self) -> None:

@@ -12,21 +12,34 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 
 from tests.fuzz import doors, inputs
 from tests.support.secured_cluster import SecuredCluster
 
-DOORS = {"broker": (doors.broker, inputs.frames), "http": (doors.pages, inputs.http)}
-REPORTS, WARM_PART = 10, 10
+Draw = Callable[[Random], bytes]
+DOORS = {
+    "broker": (doors.broker, inputs.strangers),
+    "controller": (doors.controller, inputs.http),
+    "http": (doors.pages, inputs.http),
+}
+PORTS: dict[str, tuple[Draw, str | None]] = {
+    "frames": (inputs.frames, "SASL"),
+    "sasl": (inputs.sasl, "SASL"),
+    "tls": (inputs.tls, "TLS"),
+    "sasl-tls": (inputs.tls, "SASLTLS"),
+    "controller": (inputs.http, None),
+    "http": (inputs.http, None),
+}
+"""Of a node: what is sent there, and its listener, if it is one of Kafka's clients."""
+REPORTS = 10
 """A line for each tenth; memory is compared with what it was after the first tenth."""
 GROWTH_MAX_KIB = 16 * 1024
 AT_ONCE = 40
 ANSWER_WITHIN_S = 5.0
 ERROR_LINE = re.compile(r"\S+ \S+ (ERROR|CRITICAL)\s")
-Draw = Callable[[Random], bytes]
 
 
 def main() -> int:
@@ -34,16 +47,20 @@ def main() -> int:
     parser.add_argument("where", choices=("inputs", "sockets"))
     parser.add_argument("--count", type=int, default=10_000, help="inputs per door, or per port")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--doors", default=",".join(DOORS), help="of `inputs`: some of broker, http")
+    parser.add_argument(
+        "--doors",
+        help=f"some, with commas: of `inputs` {', '.join(DOORS)}; of `sockets` {', '.join(PORTS)}",
+    )
     arguments = parser.parse_args()
-    chosen = arguments.doors.split(",")
-    if unknown := [name for name in chosen if name not in DOORS]:
-        parser.error(f"no such door: {', '.join(unknown)}; there are {', '.join(DOORS)}")
-    if arguments.count < 1:
-        parser.error("--count is at least 1")
+    there_are = DOORS if arguments.where == "inputs" else PORTS
+    chosen = arguments.doors.split(",") if arguments.doors else list(there_are)
+    if unknown := [name for name in chosen if name not in there_are]:
+        parser.error(f"no such door: {', '.join(unknown)}; there are {', '.join(there_are)}")
+    if arguments.count < REPORTS:
+        parser.error(f"--count is at least {REPORTS}")
     try:
         if arguments.where == "sockets":
-            return asyncio.run(sockets(arguments.count, arguments.seed))
+            return asyncio.run(sockets(arguments.count, arguments.seed, chosen))
         return max(asyncio.run(in_process(name, arguments.count, arguments.seed)) for name in chosen)
     except KeyboardInterrupt:
         return 130
@@ -72,33 +89,31 @@ async def in_process(name: str, count: int, seed: int) -> int:
     return judged(name, resident_kib("self") - warm_kib)
 
 
-async def sockets(count: int, seed: int) -> int:
-    """All ports of the nodes of a secured cluster, one after the other."""
+async def sockets(count: int, seed: int, chosen: Sequence[str]) -> int:
+    """Ports of a node of a secured cluster, one after the other."""
     with tempfile.TemporaryDirectory() as folder:
         cluster = SecuredCluster(Path(folder) / "cluster")
         try:
             node = cluster.local.spec().nodes[0]
-            ports: list[tuple[str, int, Draw]] = [
-                ("SASL", _port(cluster, "SASL"), inputs.frames),
-                ("TLS", _port(cluster, "TLS"), inputs.tls),
-                ("SASL over TLS", _port(cluster, "SASLTLS"), inputs.tls),
-                ("controller", node.controller_port, inputs.http),
-                ("http", node.http_port, inputs.http),
-            ]
+            ports = {
+                name: _port(cluster, listener) for name, (_, listener) in PORTS.items() if listener is not None
+            } | {"controller": node.controller_port, "http": node.http_port}
             pids = {n: cluster.local.pid(n) for n in cluster.node_ids}
             pid = pids[node.id]
             status = 0
-            for name, port, draw in ports:
-                await send(port, name, draw, count // WARM_PART, f"{seed}/warm")
-                before = resident_kib(pid)
-                began_s = time.monotonic()
-                await send(port, name, draw, count, str(seed))
-                after, took_s = resident_kib(pid), time.monotonic() - began_s
-                print(
-                    f"{name}: {count} connections in {took_s:.0f} s, resident {before} then {after} KiB",
-                    flush=True,
-                )
-                status = max(status, judged(name, after - before))
+            for name in chosen:
+                began_s, warm_kib = time.monotonic(), 0
+                for part in range(1, REPORTS + 1):
+                    numbers = range(count * (part - 1) // REPORTS, count * part // REPORTS)
+                    await send(ports[name], name, PORTS[name][0], numbers, seed)
+                    kib = resident_kib(pid)
+                    print(
+                        f"{name}: {numbers.stop} connections in {time.monotonic() - began_s:.0f} s,"
+                        f" resident {kib} KiB",
+                        flush=True,
+                    )
+                    warm_kib = warm_kib or kib
+                status = max(status, judged(name, kib - warm_kib))
             if {n: cluster.local.pid(n) for n in cluster.node_ids} != pids:
                 print("a node is gone, or another process")
                 status = 1
@@ -114,9 +129,9 @@ async def sockets(count: int, seed: int) -> int:
             cluster.close()
 
 
-async def send(port: int, name: str, draw: Draw, count: int, seed: str) -> None:
-    """So many connections, some at once. Each sends an input, and waits for what is said of it."""
-    left = iter(range(count))
+async def send(port: int, name: str, draw: Draw, numbers: Iterable[int], seed: int) -> None:
+    """Connections with these numbers, some at once. Each sends an input, and waits for what is said of it."""
+    left = iter(numbers)
 
     async def strangers() -> None:
         for number in left:

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, NoReturn
 
 import structlog
-from aiohttp import web
 
+from kraft.http.hosts import AllowedHosts
+from kraft.http.server import HttpServer
 from kraft.network.connection import Connection
-from quorum.rpc.bad_requests import RequestErrorLog
-from quorum.rpc.connection_gate import ConnectionGate
+from kraft.runtime.free_ports import free_port_range
+from quorum.rpc.envelope import Body
 from quorum.rpc.request_door import RequestLine
+from quorum.rpc.server import ControllerListener
 from tests.support.broker_world import BrokerWorld
 from tests.unit.broker.test_sasl import door
+from tests.unit.http.test_http_server import Node
+from tests.unit.http.test_login import make as make_login
 
 ANONYMOUS = "User:ANONYMOUS"
 LINE = RequestLine(b"GET /", b"HEAD /", b"POST /rpc/")
 """All that the controller's and the pages' listener take."""
 TURNS = 3
 """Of the loop, after each input: what was put off has run then."""
+HTTP_TURNS = 12
+SAID_MAX_BYTES = 8 * 1024
+_SHOWN = re.compile(rb"HTTP/1\.[01] 200 .*?Content-Length: (\d+)", re.DOTALL)
+_HEALTH = {len(json.dumps(one)) for one in ({"live": True}, {"ready": True, "reasons": []})}
+"""How long the pages are that everybody may see."""
 ERRORS_MAX: Final = 10
 """That are kept."""
 
@@ -36,6 +47,8 @@ class Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__({"peername": ("192.0.2.1", 1)})
         self._closing = False
+        self.said = b""
+        """The beginning of what was written to it."""
 
     def is_closing(self) -> bool:
         return self._closing
@@ -46,10 +59,10 @@ class Transport(asyncio.Transport):
     abort = close
 
     def write(self, data: Any) -> None:
-        """Nobody reads it."""
+        self.said += bytes(data)[: SAID_MAX_BYTES - len(self.said)]
 
     def writelines(self, list_of_data: Any) -> None:
-        """Nobody reads it."""
+        self.write(b"".join(list_of_data))
 
     def write_eof(self) -> None:
         """Nobody reads it."""
@@ -70,8 +83,8 @@ class Transport(asyncio.Transport):
         return not self._closing
 
 
-async def visit(protocol: Any, data: bytes) -> None:
-    """One connection from its beginning to its end."""
+async def visit(protocol: Any, data: bytes, turns: int = TURNS) -> bytes:
+    """One connection from its beginning to its end; returns how that begins which it was told."""
     transport = Transport()
     protocol.connection_made(transport)
     left = memoryview(data)
@@ -85,9 +98,10 @@ async def visit(protocol: Any, data: bytes) -> None:
         left = left[size:]
     if not transport.is_closing():
         protocol.eof_received()
-    for _ in range(TURNS):
+    for _ in range(turns):
         await asyncio.sleep(0)
     protocol.connection_lost(None)
+    return transport.said
 
 
 @asynccontextmanager
@@ -105,20 +119,40 @@ async def broker() -> AsyncIterator[Feed]:
 
 
 @asynccontextmanager
-async def pages() -> AsyncIterator[Feed]:
-    """An HTTP listener: that of controllers, and that of pages."""
+async def controller() -> AsyncIterator[Feed]:
+    """The listener of a controller, whose secret nobody knows."""
 
-    async def refuse(request: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(status=401)
+    async def called(method: str, body: Body) -> Body:
+        raise AssertionError(f"{method} was called")
 
-    server = web.Server(refuse, logger=RequestErrorLog("fuzz"), access_log=None, lingering_time=0)
-    gate = ConnectionGate(server, asyncio.get_running_loop(), LINE, lambda who, what: None)
+    listener = ControllerListener(called, b"the quorum's secret")
+    await listener.start("127.0.0.1", free_port_range(1))
+    gate = listener._gate
+    assert gate is not None
 
     async def feed(data: bytes) -> None:
-        await visit(gate(), data)
+        await visit(gate(), data, HTTP_TURNS)
 
     yield feed
-    await server.shutdown(0)
+    await listener.close()
+
+
+@asynccontextmanager
+async def pages() -> AsyncIterator[Feed]:
+    """A node's pages, for whom it knows by name and password."""
+    login, _ = make_login("http.authentication=basic\nconnection.failed.authentication.delay.ms=0\n")
+    node: Any = Node()
+    server = HttpServer(node, node, AllowedHosts(), login)
+    await server.start("127.0.0.1:0")
+    gate = server._gate
+    assert gate is not None
+
+    async def feed(data: bytes) -> None:
+        said = await visit(gate(), data, HTTP_TURNS)
+        assert {int(length) for length in _SHOWN.findall(said)} <= _HEALTH, "a page was shown"
+
+    yield feed
+    await server.close()
 
 
 class Errors(logging.Handler):

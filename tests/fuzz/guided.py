@@ -1,39 +1,47 @@
-"""Coverage-guided: Atheris (libFuzzer) on the decoders that strangers reach. Atheris is no dependency of the project:
+"""Coverage-guided: Atheris (libFuzzer) on the decoders that strangers reach, one after the other or one alone.
 
-pip install atheris && python -m tests.fuzz.guided -max_total_time=600
+Atheris is no dependency of the project; where it is not installed, this says so and ends with status 1:
+
+    pip install atheris && python -m tests.fuzz.guided sasl -max_total_time=150
+
+The first argument names a decoder of `decoders.py`, the others are libFuzzer's. What it finds is a file, crash-…, which
+it plays again where it is named as an argument.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
+import tempfile
+from pathlib import Path
 
-import atheris
+INSTRUMENTED = [
+    "kraft.protocol",
+    "kraft.security",
+    "kraft.network",
+    "kraft.http.login",
+    "quorum.rpc.request_door",
+    "joserfc",
+]
 
-with atheris.instrument_imports(include=["kraft.protocol", "kraft.security", "kraft.network", "quorum.rpc"]):
-    from kraft.network.framing import FrameBuffer, FrameError
-    from kraft.protocol import ProtocolError, decode_request, decode_request_header
-    from kraft.security.sasl_servers import PlainServer
-    from kraft.security.scram import SaslError
-    from tests.fuzz.doors import LINE
 
-
-def one(data: bytes) -> None:
-    """One input to each; anything but their typed errors is a finding."""
-    buffer = FrameBuffer(max_frame_bytes=1 << 19, min_frame_bytes=8)
-    space = buffer.writable(len(data))
-    size = min(len(space), len(data))
-    space[:size] = data[:size]
-    buffer.advance(size)
-    with contextlib.suppress(FrameError, ProtocolError):
-        for frame in buffer.take(8):
-            header, position = decode_request_header(frame)
-            decode_request(header.api_key, header.api_version, frame[position:])
-    with contextlib.suppress(SaslError):
-        PlainServer({"bob": "hidden"}).respond(data)
-    LINE.fits(data)
+def main(arguments: list[str]) -> None:
+    """Fuzzes until libFuzzer ends the process."""
+    try:
+        import atheris
+    except ImportError:
+        sys.exit("Atheris is not installed here: pip install atheris (Linux, or macOS with LLVM's clang)")
+    with atheris.instrument_imports(include=INSTRUMENTED):
+        from tests.fuzz.decoders import DECODERS, seeds
+    name, *options = arguments or [""]
+    if name not in DECODERS:
+        sys.exit(f"say which decoder: {', '.join(DECODERS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        for number, seed in enumerate(seeds(name)):
+            (Path(folder) / f"seed-{number}").write_bytes(seed)
+        is_replay = any(not option.startswith("-") for option in options)
+        atheris.Setup([sys.argv[0], *options, *([] if is_replay else [folder])], DECODERS[name])
+        atheris.Fuzz()
 
 
 if __name__ == "__main__":
-    atheris.Setup(sys.argv, one)
-    atheris.Fuzz()
+    main(sys.argv[1:])

@@ -73,11 +73,17 @@ def write_profile(name: str, values: Mapping[str, str]) -> Path:
 
 
 def remove_profile(name: str) -> None:
-    """Raises UserError where there is none."""
+    """Raises UserError where there is none, or it cannot be removed."""
     path = existing_profile(name)
-    if profile_in_use() == name:
+    is_in_use = profile_in_use() == name
+    try:
+        path.unlink()
+    except OSError as error:
+        raise UserError(
+            f"cannot remove {path}: {error.strerror}. Make {path.parent} writable, and try again"
+        ) from error
+    if is_in_use:
         use_profile(None)
-    path.unlink()
 
 
 def _escaped(value: str) -> str:

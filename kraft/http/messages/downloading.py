@@ -12,12 +12,11 @@ from typing import Final
 
 from aiohttp import web
 
-from kraft.http.messages.batches import Row
 from kraft.http.messages.leaders import Bounds, TopicReads, Trouble
 from kraft.http.messages.pages import starts
 from kraft.http.messages.queries import DownloadQuery, Offsets, RawQuery, chosen
 from kraft.http.messages.scanning import Cursor, Scan
-from kraft.http.messages.views import WHOLE, encoded, message_view
+from kraft.http.messages.views import encoded, line_pieces
 from partitions.ports import Executor
 
 DOWNLOAD_MAX_S: Final = 120.0
@@ -95,8 +94,11 @@ class Download:
             rows = [(one.span.partition, row) for one in opened for row in one.rows]
             for number, (_, record) in rows[left:]:
                 scan.give_back(number, record.offset)
-            if rows:
-                await write(await self._executor.run(_lines, rows[:left]))
+            pieces = line_pieces(rows[:left])
+            # A round may be large, and a browser slow: it does not hold the round for longer than that.
+            async with asyncio.timeout_at(end_s + WRITE_TIMEOUT_S):
+                while piece := await self._executor.run(next, pieces, b""):
+                    await write(piece)
             left -= len(rows[:left])
             if left <= 0:
                 return "limit"
@@ -125,8 +127,3 @@ def headers(file_name: str, content_type: str) -> dict[str, str]:
         "Content-Disposition": f'attachment; filename="{file_name}"',
         "Cache-Control": "no-store",
     }
-
-
-def _lines(rows: list[tuple[int, Row]]) -> bytes:
-    """Run in the executor."""
-    return b"".join(encoded(message_view(number, *row, WHOLE)) + b"\n" for number, row in rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -120,6 +122,23 @@ def test_a_secured_cluster_in_this_folder_is_spoken_to_as_its_admin(home: Path) 
     credentials = servers.config.security.credentials
     assert credentials is not None
     assert credentials.password == spec.identities.admin_password
+
+
+def test_a_profile_that_cannot_be_removed_stays_in_use(
+    secured: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["profile", "use", secured]) == EXIT_DONE
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        assert run(["profile", "remove", secured]) == EXIT_FAILED
+    said = capsys.readouterr().err
+    assert f"cannot remove {profile_file(secured)}: Permission denied" in " ".join(said.split())
+    assert "Traceback" not in said
+    assert profile_in_use() == secured
 
 
 def test_a_profile_that_is_removed_is_not_used(secured: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.http.console.paging import QueryError
+from kraft.http.messages import views
 from kraft.http.messages.batches import Needle, Opened, Skipped, Span, in_order, open_batches
 from kraft.http.messages.leaders import Bounds, Fetched, OutOfRange, TopicReads, Trouble
 from kraft.http.messages.pages import Page
@@ -27,11 +29,12 @@ from kraft.http.messages.queries import (
 )
 from kraft.http.messages.scanning import ATTEMPTS, Cursor, Scan
 from kraft.http.messages.tailing import FRAME_BYTES, Frame, _frame_of
-from kraft.http.messages.views import WHOLE, encoded, field_view, message_view
+from kraft.http.messages.views import WHOLE, encoded, field_view, line_pieces, message_view
 from kraft.protocol.fetch import AbortedTransaction
 from partitions.records.batch import parse_header
 from partitions.records.builder import build_batch
 from partitions.records.compression import Codec
+from partitions.records.record import Record
 from tests.support.forged_batches import with_fields
 from tests.support.logs import InlineExecutor
 from tests.support.transactions import ABORT, COMMIT, marker_of, transactional
@@ -85,6 +88,39 @@ def test_what_is_shown_of_a_field_is_its_beginning(data: bytes, shown_max: int) 
 def test_null_is_told_from_empty() -> None:
     assert field_view(None, 10) is None
     assert field_view(b"", 10) == {"size_bytes": 0, "shown_bytes": 0, "text": ""}
+
+
+TEXTS = st.text(max_size=40).map(str.encode)
+FIELDS = st.none() | st.binary(max_size=40) | TEXTS | st.builds(lambda text: text[:-1], TEXTS)
+HEADERS = st.lists(st.tuples(st.text(max_size=30), FIELDS), max_size=4).map(tuple)
+
+
+@given(st.lists(st.tuples(FIELDS, FIELDS, HEADERS), min_size=1, max_size=4), st.integers(1, 24))
+def test_records_in_pieces_are_what_they_are_whole(
+    content: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]], piece_bytes: int
+) -> None:
+    batch = build_batch([(5, *fields) for fields in content])
+    rows = [(7, row) for row in open_batches(batch, (), span()).rows]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "PIECE_BYTES", piece_bytes)
+        pieces = list(line_pieces(rows))
+    assert b"".join(pieces) == b"".join(encoded(message_view(n, *row, WHOLE)) + b"\n" for n, row in rows)
+    assert all(pieces)
+
+
+@pytest.mark.parametrize("last", [b"\0", b"\xff"], ids=["text", "no text"])
+def test_a_large_record_costs_a_few_pieces(last: bytes) -> None:
+    """Not the sixfold of itself that its escapes are."""
+    value = bytes(8 * 1024 * 1024) + last
+    record = Record(0, 0, None, value, (("n" * 1_000_000, value), ("\0" * 1_000_000, b"")))
+    tracemalloc.start()
+    try:
+        size = sum(len(piece) for piece in line_pieces([(0, (parse_header(batch_at(0, b""), 0), record))]))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size > 2 * (6 if last == b"\0" else 2) * len(value)
+    assert peak_bytes < 48 * views.PIECE_BYTES < len(value)
 
 
 def test_headers_share_one_allowance_and_are_counted() -> None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import logging
 import ssl
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kraft.network.connection import Connection
+from kraft.network.connection import CloseConnectionError, Connection
+from kraft.network.framing import FrameBuffer
 from kraft.network.limits import NetworkLimits
+from kraft.network.outbox import Outbox
 from kraft.network.response import Answer, Response
+from kraft.network.sender import TransportSender
 from kraft.network.server import ListenerError, SocketServer
+from kraft.network.session import Session
 from kraft.runtime.disk import RealDisk
-from kraft.runtime.sendfile import real_sender
+from kraft.runtime.sendfile import SendfileSender, real_sender
 from kraft.security.quotas.connection_quotas import TAKEN_AT_ONCE, Admission, ConnectionQuotas
 from kraft.security.quotas.rates import Windows
 
@@ -304,3 +311,123 @@ async def test_an_address_may_have_a_limit_of_its_own(listen: Listen, dial: Dial
     await until(lambda: server.connection_count == 1)
     assert await (await dial(server)).at_end()
     assert server.refused_count == 1
+
+
+def silent() -> ssl.SSLContext:
+    """Of a listener that nobody says hello to."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(PEM)
+    return context
+
+
+@pytest.mark.parametrize(
+    ("bound", "told"),
+    [
+        ({"max_connections": 2}, "max.connections=2"),
+        ({"max_connections_per_ip": 2}, "max.connections.per.ip=2"),
+    ],
+    ids=["of all", "of an address"],
+)
+async def test_connections_count_before_their_tls_handshake(
+    listen: Listen,
+    dial: Dial,
+    until: Until,
+    caplog: pytest.LogCaptureFixture,
+    bound: dict[str, int],
+    told: str,
+) -> None:
+    server = await listen(echo, limits=limits(**bound), ssl_context=silent())
+    first, second = await dial(server), await dial(server)
+    await until(lambda: server.connection_count == 2)
+    assert await (await dial(server)).at_end()
+    assert told in caplog.text
+    assert list(server.sessions()) == []
+    await first.close()
+    second.writer.write(b"not a handshake")
+    await until(lambda: server.connection_count == 0)
+    trusting = ssl.create_default_context(cafile=str(PEM))
+    reader, writer = await asyncio.open_connection("localhost", server.port, ssl=trusting)
+    writer.write(b"\0\0\0\2ok")
+    assert await reader.readexactly(6) == b"\0\0\0\2ok"
+    assert server.connection_count == 1, "it counts once"
+    assert len(list(server.sessions())) == 1
+    writer.close()
+    await until(lambda: server.connection_count == 0)
+    assert server._per_ip == {}
+    assert (server.accepted_count, server.refused_count) == (3, 1)
+
+
+async def test_the_rate_of_connections_counts_before_their_tls_handshake(
+    listen: Listen, dial: Dial, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    quotas = Admitting(Admission(is_taken=False, delay_ms=20), Admission(is_taken=True, delay_ms=20))
+    server = await listen(echo, limits=limits(), ssl_context=silent(), quotas=quotas)
+    assert await (await dial(server)).at_end()
+    assert "faster than its quota" in caplog.text
+    await until(lambda: server.connection_count == 0)
+    trusting = ssl.create_default_context(cafile=str(PEM))
+    reader, writer = await asyncio.open_connection("localhost", server.port, ssl=trusting)
+    writer.write(b"\0\0\0\2ok")
+    assert await reader.readexactly(6) == b"\0\0\0\2ok"
+    assert server.refused_count == 1
+    writer.close()
+
+
+async def test_a_closing_server_waits_for_no_handshake(listen: Listen, dial: Dial, until: Until) -> None:
+    server = await listen(echo, limits=limits(), ssl_context=silent())
+    peer = await dial(server)
+    await until(lambda: server.connection_count == 1)
+    await server.close(grace_s=1000.0)
+    assert await peer.at_end()
+    assert server.connection_count == 0
+
+
+COUNTED = (Connection, Session, Outbox, FrameBuffer, SendfileSender, TransportSender)
+
+
+def alive() -> dict[str, int]:
+    """What there is of connections, reachable or not."""
+    counts = Counter(type(one).__name__ for one in gc.get_objects() if type(one) in COUNTED)
+    return dict(counts)
+
+
+@pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "TLS"])
+async def test_connections_that_are_gone_leave_nothing_to_collect(
+    listen: Listen, until: Until, is_tls: bool
+) -> None:
+    """The collector comes seldom: what it alone can free adds up, as strangers come and go."""
+
+    def handler(frame: memoryview, connection: Connection) -> Answer:
+        match bytes(frame):
+            case b"wait":
+                return asyncio.get_running_loop().create_future()
+            case b"mute":
+                connection.mute_until(asyncio.get_running_loop().time() + 60)
+            case b"end":
+                raise CloseConnectionError("it is not wanted")
+            case b"finish":
+                connection.finish()
+        return Response.of(bytes(frame))
+
+    server = await listen(handler, limits=limits(), ssl_context=silent() if is_tls else None)
+    trusting = ssl.create_default_context(cafile=str(PEM)) if is_tls else None
+    gc.collect()
+    assert alive() == {}
+    gc.disable()
+    try:
+        for number, frame in enumerate((b"echo", b"wait", b"mute", b"end", b"finish", b"", b"handshake"), 1):
+            if frame == b"handshake":
+                _, writer = await asyncio.open_connection("localhost", server.port)
+                writer.write(b"\xff" * 9)
+            else:
+                _, writer = await asyncio.open_connection("localhost", server.port, ssl=trusting)
+                writer.write(len(frame).to_bytes(4, "big") * bool(frame) + frame)
+            await until(lambda number=number: server.accepted_count == number)
+            writer.close()
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                await writer.wait_closed()
+        await until(lambda: server.connection_count == 0)
+        await until(lambda: not alive())
+    finally:
+        gc.enable()

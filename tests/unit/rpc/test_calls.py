@@ -374,6 +374,35 @@ async def test_a_flood_of_silent_strangers_keeps_nobody_out(
         writer.close()
 
 
+async def test_a_flood_of_silent_tls_handshakes_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest makes room, and what fails is forgotten at once: room for others stays theirs."""
+    monkeypatch.setattr(connection_gate, "STRANGERS_MAX", 4)
+    monkeypatch.setattr(connection_gate, "GRACE_S", 0.0)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(PEM)
+    listener = ControllerListener(echo, SECRET, tls=context)
+    port = free_port()
+    await listener.start("127.0.0.1", port)
+    client = RpcClient(SECRET, tls=lambda: ssl.create_default_context(cafile=str(PEM)))
+    try:
+        address = f"localhost:{port}"
+        first, *others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        assert await first[0].read() == b""
+        for reader, writer in others[1:]:
+            writer.write(b"no handshake")
+            await reader.read()
+        assert await client.call(address, "m", {}, CALL_S) == {"method": "m"}
+        gate = listener._gate
+        assert gate is not None
+        assert [stranger for stranger in gate._strangers if stranger.transport is None] == []
+        assert gate.turned_away == 2
+        for _, writer in (first, *others):
+            writer.close()
+    finally:
+        await client.close()
+        await listener.close()
+
+
 async def test_a_crowd_that_comes_at_once_is_let_in(serve, client: RpcClient) -> None:
     """Their first requests are in the sockets, and nobody had the time to read them."""
     host, port = (await serve(echo)).split(":")

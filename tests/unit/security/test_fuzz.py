@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import importlib
 import logging
+import os
 import sys
 import tracemalloc
+from collections import Counter
 from random import Random
 from types import SimpleNamespace
 
@@ -16,8 +17,16 @@ import pytest
 import structlog
 
 from kraft.logs import _render
-from tests.fuzz import doors, inputs
+from kraft.network.connection import Connection
+from kraft.network.framing import FrameBuffer
+from kraft.network.outbox import Outbox
+from kraft.network.session import Session
+from kraft.security.authentication import Authentication
+from kraft.security.sasl_servers import PlainServer
+from kraft.security.scram import ScramServer
+from tests.fuzz import doors, guided, inputs
 from tests.fuzz.__main__ import errors_in, main
+from tests.fuzz.decoders import DECODERS, GOOD_TOKEN, PASSWORD, seeds
 
 INPUTS, MEASURED_FROM = 1_500, 500
 GROWTH_MAX_BYTES = 300_000
@@ -25,7 +34,9 @@ GROWTH_MAX_BYTES = 300_000
 
 
 @pytest.mark.parametrize(
-    ("door", "draw"), [(doors.broker, inputs.frames), (doors.pages, inputs.http)], ids=["broker", "pages"]
+    ("door", "draw"),
+    [(doors.broker, inputs.strangers), (doors.controller, inputs.http), (doors.pages, inputs.http)],
+    ids=["broker", "controller", "pages"],
 )
 async def test_strangers_do_no_harm_and_leave_nothing_behind(door, draw):
     rng = Random(11)
@@ -45,8 +56,27 @@ async def test_strangers_do_no_harm_and_leave_nothing_behind(door, draw):
     assert after - before < GROWTH_MAX_BYTES
 
 
+async def test_strangers_leave_nothing_to_collect():
+    """Not for the collector either, which a node has come seldom: connections of SASL that failed in any way."""
+    rng = Random(5)
+    kinds = (Connection, Session, Outbox, FrameBuffer, Authentication, ScramServer, PlainServer)
+    async with doors.no_errors(), doors.broker() as feed:
+        for _ in range(200):
+            await feed(inputs.strangers(rng))
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(300):
+                await feed(inputs.strangers(rng))
+            await feed(b"")  # the door keeps the last one's session
+            left = Counter(type(one).__name__ for one in gc.get_objects() if type(one) in kinds)
+        finally:
+            gc.enable()
+    assert left == {"Session": 1, "Authentication": 1}
+
+
 def test_an_input_is_drawn_from_its_seed_alone():
-    for draw in (inputs.frames, inputs.http, inputs.tls):
+    for draw in (inputs.strangers, inputs.http, inputs.tls):
         assert [draw(Random(seed)) for seed in range(20)] == [draw(Random(seed)) for seed in range(20)]
 
 
@@ -87,23 +117,45 @@ def test_errors_are_found_in_the_log_of_a_node():
     assert errors_in(stack) == ["Traceback (most recent call last):"]
 
 
-def test_each_guided_input_comes_to_each_decoder(monkeypatch):
-    """Whatever those before it say of it."""
-    instrumented = SimpleNamespace(instrument_imports=lambda include: contextlib.nullcontext())
-    monkeypatch.setitem(sys.modules, "atheris", instrumented)
-    guided = importlib.import_module("tests.fuzz.guided")
-    del sys.modules["tests.fuzz.guided"]
-    came = []
-    monkeypatch.setattr(guided, "LINE", SimpleNamespace(fits=came.append))
-    sent = [b"\xff" * 9, b"\0bob\0wrong", b"\0bob\0hidden", b"", b"\0\0\0\x08" + bytes(8)]
-    for data in sent:
-        guided.one(data)
-    assert came == sent
+@pytest.mark.parametrize("name", DECODERS)
+def test_decoders_take_what_comes(name):
+    """`guided.py` has them take more, where Atheris is."""
+    rng = Random(3)
+    for seed in seeds(name):
+        DECODERS[name](seed)
+        for _ in range(300 // len(seeds(name))):
+            DECODERS[name](inputs.damaged(rng, seed))
+
+
+def test_a_decoder_that_lets_somebody_in_is_noticed():
+    with pytest.raises(AssertionError, match="let in"):
+        DECODERS["sasl"](b"\0\0alice\0" + PASSWORD.encode())
+    with pytest.raises(AssertionError, match="let in"):
+        DECODERS["jwt"](GOOD_TOKEN)
+
+
+def test_guided_fuzzing_says_what_it_lacks(monkeypatch):
+    monkeypatch.setitem(sys.modules, "atheris", None)
+    with pytest.raises(SystemExit, match="pip install atheris"):
+        guided.main(["frames"])
+    given = []
+    atheris = SimpleNamespace(
+        instrument_imports=lambda include: contextlib.nullcontext(),
+        Setup=lambda arguments, decoder: given.append((arguments[1:], decoder)),
+        Fuzz=lambda: given.append(len(os.listdir(given[0][0][-1]))),
+    )
+    monkeypatch.setitem(sys.modules, "atheris", atheris)
+    with pytest.raises(SystemExit, match="say which decoder: frames, sasl, jwt"):
+        guided.main(["-max_total_time=1"])
+    guided.main(["sasl", "-runs=1"])
+    assert given[0][0][0] == "-runs=1"
+    assert given[0][1] is DECODERS["sasl"]
+    assert given[1] == len(seeds("sasl"))
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [(["--doors", "http,attic"], "no such door: attic"), (["--count", "0"], "--count is at least 1")],
+    [(["--doors", "http,attic"], "no such door: attic"), (["--count", "9"], "--count is at least 10")],
 )
 def test_what_cannot_be_fuzzed_is_said(monkeypatch, capsys, options, told):
     monkeypatch.setattr(sys, "argv", ["fuzz", "inputs", *options])

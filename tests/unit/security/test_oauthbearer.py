@@ -124,6 +124,8 @@ ATTACKS: dict[str, Callable[[], str]] = {
     "a huge token": lambda: "a" * (TOKEN_MAX_BYTES + 1),
     "a header of brackets": lambda: f"{b64(b'[' * 10_000)}.e30.AAAA",
     "a header that is a list": lambda: f"{b64(b'[]')}.e30.AAAA",
+    "a header that is a list with alg": lambda: b64(b'["alg", "kid"]') + ".e30.AAAA",
+    "a header that is a text with alg": lambda: b64(b'"alg"') + ".e30.AAAA",
     "an id that is none": lambda: _with_header(kid=7),
     "garbage": lambda: "garbage",
     "nothing": lambda: "",
