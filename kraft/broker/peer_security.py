@@ -38,7 +38,10 @@ class PeerSecurity:
         login = self.credentials.login
         parts = urlsplit(login.url)
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-            log.warning("whoever is between here and the issuer reads this broker's secret: use https", url=login.place)
+            log.warning(
+                "whoever is between here and the issuer reads this broker's secret: use https",
+                url=login.place,
+            )
         fetching = self.credentials.begin()
         if login.path is not None:
             try:
@@ -78,4 +81,7 @@ def _credentials(config: ServerConfig, now_ms: Callable[[], int]) -> Credentials
 
 
 def _tell(error: TokenError) -> None:
-    log.warning("a token for other brokers cannot be had; the one before it counts as long as it lasts", reason=str(error))
+    log.warning(
+        "a token for other brokers cannot be had; the one before it counts as long as it lasts",
+        reason=str(error),
+    )

@@ -68,8 +68,12 @@ _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Values, or the ends of classes' names, that say what is done here anyway."""
 _OF_SERVERS: Final = ("sasl.oauthbearer.jwks.", "sasl.oauthbearer.expected.")
-_WITHOUT_EFFECT: Final = frozenset(("sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.clock.skew.seconds"))
-_KNOWN: Final = frozenset((URL, CLIENT_ID, CLIENT_SECRET, SCOPE, SUBJECT, URL_ENCODES, _EXTENSIONS, *_ALIASES))
+_WITHOUT_EFFECT: Final = frozenset(
+    ("sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.clock.skew.seconds")
+)
+_KNOWN: Final = frozenset(
+    (URL, CLIENT_ID, CLIENT_SECRET, SCOPE, SUBJECT, URL_ENCODES, _EXTENSIONS, *_ALIASES)
+)
 _OPTIONS: Final = ("clientId", "clientSecret", "scope")
 _TRUST_OPTIONS: Final = ("ssl.truststore.location", "ssl.truststore.certificates", "ssl.truststore.type")
 _EXTENSION_OPTION: Final = "extension_"
@@ -294,7 +298,9 @@ def token_of_answer(login: TokenLogin, status: int, content: bytes, now_s: float
     """What an endpoint answered. Raises TokenError."""
     if status not in _OK:
         is_final = (400 <= status < 500 and status not in _RETRIED) or status in _FINAL_OF_SERVERS
-        redirected = ", and redirections are not followed: set the URL of the endpoint" if 300 <= status < 400 else ""
+        redirected = (
+            ", and redirections are not followed: set the URL of the endpoint" if 300 <= status < 400 else ""
+        )
         raise TokenError(
             f"{login.place} answers {status}{_error_word(content)}{redirected}",
             is_final=is_final or bool(redirected),

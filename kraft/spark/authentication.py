@@ -50,9 +50,7 @@ def shown(credentials: Credentials | TokenLogin) -> Shown:
         ) from None
 
 
-def authenticate(
-    exchange: Exchange, address: object, credentials: Credentials | TokenLogin
-) -> float | None:
+def authenticate(exchange: Exchange, address: object, credentials: Credentials | TokenLogin) -> float | None:
     """Returns for how many seconds the broker grants the session; None: for ever.
 
     Raises AuthenticationError, and what `exchange` raises.

@@ -220,7 +220,9 @@ def _module(options: Mapping[str, str], form: str) -> LoginModule:
 
 def _token_login(options: Mapping[str, str]) -> TokenLogin:
     given = {
-        name.removeprefix(_CLIENT_PREFIX): value for name, value in options.items() if name.startswith(_OF_LOGINS)
+        name.removeprefix(_CLIENT_PREFIX): value
+        for name, value in options.items()
+        if name.startswith(_OF_LOGINS)
     }
     module = _module(options, _TOKEN_FORM) if options.get(_JAAS, "").strip() else None
     try:
