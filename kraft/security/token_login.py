@@ -65,6 +65,7 @@ _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "sasl.oauthbearer.jwt.validator.class": ("DefaultJwtValidator", "ClientJwtValidator"),
     "sasl.login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
+    "sasl.login.class": ("DefaultLogin",),
 }
 """Values, or the ends of classes' names, that say what is done here anyway."""
 _OF_SERVERS: Final = ("sasl.oauthbearer.jwks.", "sasl.oauthbearer.expected.")

@@ -54,6 +54,10 @@ def test_commands(
     assert capsys.readouterr().out == "one\ntwo\n"
 
 
+def test_a_file_of_librdkafka_means_the_same_to_librdkafka(secured: SecuredCluster) -> None:
+    round_trip(secured.by_tokens() | {"log_level": 0}, secured.create_topic("token-oidc"))
+
+
 @pytest.mark.parametrize("command", [["users", "list"], ["produce", "any"], ["consume", "any"]])
 def test_a_command_without_a_token_says_why(
     secured: SecuredCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]

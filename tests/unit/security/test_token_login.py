@@ -114,7 +114,8 @@ def test_extensions_authorities_and_times() -> None:
         (None, OIDC | {"sasl.oauthbearer.grant.type": "hunter"}, "only client_credentials is supported"),
         (None, OIDC | {"sasl.oauthbearer.jwt.retriever.class": "a.JwtBearerJwtRetriever"}, "is supported. Tokens come"),
         (None, OIDC | {"sasl.login.callback.handler.class": "com.hunter.Own"}, "only OAuthBearerLoginCallbackHandler"),
-        (None, OIDC | {"sasl.oauthbearer.assertion.claim.sub": "hunter"}, "assertion.claim.sub is not supported: of OA"),
+        (None, OIDC | {"sasl.login.class": "com.hunter.Own"}, "only DefaultLogin is supported"),
+        (None, OIDC | {"sasl.oauthbearer.assertion.claim.sub": "hunter"}, "claim.sub is not supported: of OAUTHBEARER"),
         (None, OIDC | {"sasl.oauthbearer.header.urlencode": "hunter"}, "is true or false"),
         (None, OIDC | {"sasl.login.read.timeout.ms": "hunter"}, "must be a time in ms, from 1 to 600000"),
         (None, OIDC | {"sasl.login.read.timeout.ms": "0"}, "must be a time in ms"),
@@ -165,7 +166,7 @@ def test_an_answer() -> None:
 @pytest.mark.parametrize(
     ("status", "content", "sentence", "is_final"),
     [
-        (401, answer_of(error="invalid_client", error_description="hunter2 is wrong"), "answers 401 (invalid_client)", True),
+        (401, answer_of(error="invalid_client", error_description="hunter2"), "answers 401 (invalid_client)", True),
         (400, answer_of(error="hunter2 is wrong"), "answers 400", True),
         (403, b"<html>hunter2", "answers 403", True),
         (429, b"", "answers 429", False),
