@@ -33,8 +33,10 @@ from kraft.listeners import (
     split_host_port,
 )
 from kraft.properties import PropertiesError, parse_properties
-from kraft.security.mechanisms import OAUTHBEARER, OFFERED, PLAIN
+from kraft.security.mechanisms import OFFERED, PLAIN
+from kraft.security.oauthbearer_client import OAUTHBEARER
 from kraft.security.super_users import STANDARD_AUTHORIZER
+from kraft.security.token_login import LOGIN_KEYS, LoginError, TokenLogin, parse_token_login
 from partitions.log.config import LogConfig, server_log_config, server_log_config_keys
 from partitions.log.errors import InvalidConfig
 
@@ -495,12 +497,37 @@ def _check_own_credentials(config: ServerConfig, endpoint: Endpoint, mechanisms:
             f"sasl.mechanism.inter.broker.protocol is {mechanism or 'not set'}, and brokers speak to each other through"
             f" the listener {endpoint.name}, which has SASL; it offers {', '.join(mechanisms)}"
         )
+    if mechanism == OAUTHBEARER:
+        inter_broker_token_login(config)
+        return
     module = config.of_listener(endpoint.name, "sasl.jaas.config", mechanism)
     if module is None or not (module.options.get("username") and module.options.get("password")):
         raise ConfigError(
             f"{jaas_key(endpoint.name, mechanism)} has no username and password, and brokers speak to each other"
             f" through the listener {endpoint.name}, which has SASL; say there who this broker is"
         )
+
+
+def inter_broker_token_login(config: ServerConfig) -> TokenLogin | None:
+    """How this broker gets tokens that it shows to others; None if it shows none. Raises ConfigError."""
+    endpoint = config.inter_broker_listener
+    if config.get("sasl.mechanism.inter.broker.protocol") != OAUTHBEARER or not endpoint.has_sasl:
+        return None
+
+    def of_listener(key: str) -> Any:
+        return config.of_listener(endpoint.name, key, OAUTHBEARER)
+
+    values = {key: of_listener(key) for key in LOGIN_KEYS}
+    try:
+        return parse_token_login(
+            {key: str(value) for key, value in values.items() if value is not None},
+            of_listener("sasl.jaas.config"),
+        )
+    except LoginError as error:
+        raise ConfigError(
+            f"brokers speak to each other through the listener {endpoint.name} by {OAUTHBEARER}; {error} It can stand"
+            f" behind {_LISTENER_PREFIX}{endpoint.name.lower()}.{OAUTHBEARER.lower()}., too"
+        ) from None
 
 
 def jaas_key(listener: str, mechanism: str) -> str:

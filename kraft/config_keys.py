@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from kraft.listeners import PROTOCOLS, split_host_port
+from kraft.security import token_login
 from kraft.security.jaas import JaasError, LoginModule, parse_jaas
-from kraft.security.mechanisms import MECHANISMS, OFFERED
+from kraft.security.mechanisms import OFFERED
 from kraft.security.principal_mapping import PrincipalMapping, parse_principal_mapping
 from kraft.security.quotas.connection_quotas import canonical_ip
 from kraft.security.super_users import STANDARD_AUTHORIZER, parse_super_users
@@ -128,20 +128,9 @@ def _mechanisms(text: str) -> tuple[str, ...]:
 
 
 def _mechanism(text: str) -> str:
-    if text.upper() not in MECHANISMS:
-        raise ValueError(f"{text!r} is not supported; use one of {', '.join(MECHANISMS)}")
+    if text.upper() not in OFFERED:
+        raise ValueError(f"{text!r} is not supported; use one of {', '.join(OFFERED)}")
     return text.upper()
-
-
-def _jwks_url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme == "file" and parts.path.startswith("/") and parts.netloc in ("", "localhost"):
-        return text
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-        raise ValueError(
-            "it must be like file:///PATH, https://HOST/PATH or http://HOST/PATH, without a password"
-        )
-    return text
 
 
 def _jaas(text: str) -> LoginModule:
@@ -283,10 +272,42 @@ _KEYS: Final = (
     ConfigKey(
         "sasl.jaas.config", "password", None, _jaas,
         "A login module and its options, as listener.name.<listener>.<mechanism>.sasl.jaas.config: username and"
-        " password are this broker's towards others, user_NAME=\"PASSWORD\" are users of PLAIN.", True,
+        " password are this broker's towards others, user_NAME=\"PASSWORD\" are users of PLAIN; clientId, clientSecret"
+        " and scope are this broker's towards the issuer of its tokens.", True,
     ),
     ConfigKey(
-        "sasl.oauthbearer.jwks.endpoint.url", "string", None, _jwks_url,
+        token_login.URL, "string", None, token_login.issuer_url,
+        "Where this broker's tokens come from, if brokers authenticate with each other by OAUTHBEARER: file:///…, which"
+        " is read at each authentication, or https://… or http://…, which is asked with the client credentials grant.",
+    ),
+    ConfigKey(
+        token_login.CLIENT_ID, "string", None, _string,
+        "Who this broker is to the issuer of its tokens, instead of clientId in sasl.jaas.config (KIP-1139).",
+    ),
+    ConfigKey(token_login.CLIENT_SECRET, "password", None, _string, "And its secret.", True),
+    ConfigKey(token_login.SCOPE, "string", None, _string, "And the scope that it asks for, if any."),
+    ConfigKey(
+        token_login.URL_ENCODES, "boolean", "false", _boolean,
+        "Whether id and secret are URL-encoded in the header of the request for a token.",
+    ),
+    ConfigKey(
+        token_login.CONNECT_TIMEOUT, "int", "10000", _integer(1, token_login.MILLISECONDS_MAX),
+        "How long connecting to the issuer of this broker's tokens may take.",
+    ),
+    ConfigKey(
+        token_login.READ_TIMEOUT, "int", "10000", _integer(1, token_login.MILLISECONDS_MAX),
+        "How long the issuer may say nothing.",
+    ),
+    ConfigKey(
+        token_login.BACKOFF, "long", "100", _integer(1, token_login.MILLISECONDS_MAX),
+        "How long after a request for a token that failed the next one comes; it doubles each time.",
+    ),
+    ConfigKey(
+        token_login.BACKOFF_MAX, "long", "10000", _integer(1, token_login.MILLISECONDS_MAX),
+        "And how long all these pauses are together at most.",
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.jwks.endpoint.url", "string", None, token_login.issuer_url,
         "Where the keys (JWKS) are that tokens of OAUTHBEARER are signed with: file:///…, https://… or http://…"
         " (KIP-768).",
     ),

@@ -21,8 +21,9 @@ from kraft.config import Endpoint, ServerConfig
 from kraft.network.connection import CloseConnectionError
 from kraft.network.session import ANONYMOUS, Session
 from kraft.security.authentication import USER_PREFIX, Authentication, Offer
-from kraft.security.mechanisms import OAUTHBEARER, PLAIN
+from kraft.security.mechanisms import PLAIN
 from kraft.security.oauthbearer import OAuthBearerServer
+from kraft.security.oauthbearer_client import OAUTHBEARER
 from kraft.security.sasl_servers import PlainServer, SaslServer, ScramUsers, ScramUserServer
 
 NONCE_BYTES: Final = 24
@@ -76,11 +77,14 @@ class ListenerSecurity:
             session.principal = principal
 
 
-def inter_broker_principal(config: ServerConfig) -> str:
-    """Who this broker is to others: `super.users` should name it, as in Kafka. Raises ConfigError."""
+def inter_broker_principal(config: ServerConfig) -> str | None:
+    """Who this broker is to others: `super.users` should name it, as in Kafka. None: its tokens say it. Raises
+    ConfigError."""
     endpoint = config.inter_broker_listener
     if endpoint.has_sasl:
         mechanism = config.get("sasl.mechanism.inter.broker.protocol")
+        if mechanism == OAUTHBEARER:
+            return None
         module = config.of_listener(endpoint.name, "sasl.jaas.config", mechanism)
         return f"{USER_PREFIX}{module.options['username']}"
     if endpoint.is_encrypted and config.of_listener(endpoint.name, "ssl.client.auth") != "none":

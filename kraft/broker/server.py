@@ -195,7 +195,9 @@ class BrokerServer:
             super_users, allow_everyone_if_no_acl_found=config.get("allow.everyone.if.no.acl.found")
         )
         principal = inter_broker_principal(config)
-        if principal not in super_users:
+        if principal is None:
+            log.info("brokers connect to each other as who their tokens name: super.users should list that")
+        elif principal not in super_users:
             log.warning(
                 f"brokers connect to each other as {principal}, and super.users does not list it: they replicate only"
                 f" while ACLs allow {principal} CLUSTER_ACTION on the cluster",
@@ -236,7 +238,8 @@ class BrokerServer:
         Raises OSError, ConfigError (TLS files), RegistrationRefused.
         """
         config = self._config
-        self._peer_security = peer_security(config, self._environment.rng)
+        self._peer_security = peer_security(config, self._environment.rng, self._environment.now_ms)
+        await self._peer_security.start()
         for endpoint in config.broker_listeners:
             await self._listen(endpoint)
         self.lifecycle = lifecycle = self._make_lifecycle()
@@ -285,6 +288,7 @@ class BrokerServer:
         """
         async with contextlib.AsyncExitStack() as last_to_first:
             last_to_first.push_async_callback(self._rpc.close)
+            last_to_first.push_async_callback(self._peer_security.close)
             last_to_first.push_async_callback(self._close_logs)
             last_to_first.push_async_callback(self._history.close)
             if self.lifecycle is not None:

@@ -28,7 +28,7 @@ app = typer.Typer(help="Clusters by name: where they are, and how to speak to th
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.", show_default=False)]
 HIDDEN = "(hidden)"
-_SECRETS = re.compile(r"password|secret|jaas|token|key(\.pem)?$")
+_SECRETS = re.compile(r"password|secret|jaas|token(?!\.endpoint)|extensions|key(\.pem)?$")
 """In the names of what is not shown."""
 
 

@@ -2,7 +2,7 @@
 
 `AuthenticatedConnection` does so again before the session that it is granted is over (KIP-368). While `authenticate`
 runs, no other request may begin. The error names the broker, the mechanism, and what the broker says, unless that
-repeats the password.
+repeats what is secret.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from kraft.network.client import BrokerConnection, ConnectionLostError
 from kraft.protocol.api import APIS
 from kraft.protocol.schema import Message
 from kraft.security.exchange import SaslRefusal, sasl_exchange
-from kraft.security.mechanisms import Credentials
+from kraft.security.mechanisms import Credentials, Shown
 from kraft.security.scram import SaslError
+from kraft.security.token_login import TokenError, TokenSupply
 
 RENEWED_AFTER: Final = 0.85
 """Of a session's time, as Kafka's clients do at the earliest."""
@@ -27,7 +28,7 @@ class AuthenticationFailedError(ConnectionLostError):
 
 
 async def authenticate(
-    connection: BrokerConnection, credentials: Credentials, nonce: str, *, timeout_s: float
+    connection: BrokerConnection, credentials: Shown, nonce: str, *, timeout_s: float
 ) -> float | None:
     """Returns for how many seconds the broker grants the session; None: for ever. `timeout_s` is for each answer.
 
@@ -45,7 +46,7 @@ async def authenticate(
         lifetime_s: float | None = end.value
         return lifetime_s
     except SaslRefusal as refusal:
-        said = "" if credentials.password in refusal.message else refusal.message
+        said = "" if credentials.secret in refusal.message else refusal.message
         reason = f"{refusal.code.name}: {said}"
         if refusal.mechanisms:
             reason = f"{refusal.code.name}; it offers {', '.join(refusal.mechanisms)}"
@@ -63,12 +64,13 @@ class AuthenticatedConnection:
     def __init__(
         self,
         connection: BrokerConnection,
-        credentials: Credentials | None,
+        credentials: Credentials | TokenSupply | None,
         nonce: Callable[[], str],
         *,
         timeout_s: float,
     ) -> None:
-        """`credentials` None: it says nothing of itself. `timeout_s` is for each answer of an authentication."""
+        """`credentials` None: it says nothing of itself. A supply of tokens is asked at each authentication.
+        `timeout_s` is for each answer of one."""
         self._connection = connection
         self._credentials = credentials
         self._nonce = nonce
@@ -102,13 +104,24 @@ class AuthenticatedConnection:
                 return
             began_s = asyncio.get_running_loop().time()
             try:
+                shown = await self._shown(self._credentials)
                 lifetime_s = await authenticate(
-                    self._connection, self._credentials, self._nonce(), timeout_s=self._timeout_s
+                    self._connection, shown, self._nonce(), timeout_s=self._timeout_s
                 )
             except BaseException:
                 self.close()
                 raise
             self._renew_at_s = None if lifetime_s is None else began_s + lifetime_s * RENEWED_AFTER
+
+    async def _shown(self, credentials: Credentials | TokenSupply) -> Shown:
+        if isinstance(credentials, Credentials):
+            return credentials
+        try:
+            return await credentials.current()
+        except TokenError as error:
+            raise AuthenticationFailedError(
+                f"authentication with {self._connection.name} needs a token, and there is none: {error}"
+            ) from error
 
     def _is_due(self) -> bool:
         return self._renew_at_s is not None and asyncio.get_running_loop().time() >= self._renew_at_s

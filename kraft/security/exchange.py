@@ -11,7 +11,7 @@ from typing import Any
 
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from kraft.security.mechanisms import Credentials, sasl_client
+from kraft.security.mechanisms import Shown, sasl_client
 
 
 class SaslRefusal(Exception):
@@ -28,7 +28,7 @@ class SaslRefusal(Exception):
 Exchange = Generator[SaslHandshakeRequest | SaslAuthenticateRequest, Any, float | None]
 
 
-def sasl_exchange(credentials: Credentials, nonce: str) -> Exchange:
+def sasl_exchange(credentials: Shown, nonce: str) -> Exchange:
     """Yields requests, is sent their answers, and returns for how many seconds the broker grants the session; None:
     for ever. `nonce` is a new random text. Raises SaslRefusal, or SaslError if the broker breaks the rules."""
     client = sasl_client(credentials, nonce)

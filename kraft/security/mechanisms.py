@@ -1,7 +1,8 @@
 """The client's side of a SASL mechanism, whichever it is: tokens in turn until the server is believed.
 
 A connection feeds it with what the server sends and sends what it answers; nothing here waits. PLAIN is RFC 4616;
-`scram.py` has the others. Secrets are in no repr and in no error. `kraft.spark.connection` calls `sasl_client`.
+`scram.py` and `oauthbearer_client.py` have the others. Secrets are in no repr and in no error. `exchange.py` calls
+`sasl_client`.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from kraft.security.oauthbearer_client import OAUTHBEARER, BearerToken, OAuthBearerClient
 from kraft.security.scram import HASHES, SaslError, ScramClient
 
 PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (PLAIN, *HASHES)
-"""Those that clients of kraft have, and brokers among each other."""
-OAUTHBEARER: Final = "OAUTHBEARER"
+"""Those with a name and a password."""
 OFFERED: Final = (*MECHANISMS, OAUTHBEARER)
-"""Those that a listener may offer."""
+"""All: of listeners, of clients, and of brokers among each other."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,15 @@ class Credentials:
     mechanism: str
     username: str
     password: str = field(repr=False)
+
+    @property
+    def secret(self) -> str:
+        """What no message may repeat."""
+        return self.password
+
+
+Shown = Credentials | BearerToken
+"""What a client shows in one authentication."""
 
 
 class SaslClient(Protocol):
@@ -58,8 +68,10 @@ class PlainClient:
         return None
 
 
-def sasl_client(credentials: Credentials, nonce: str) -> SaslClient:
+def sasl_client(credentials: Shown, nonce: str) -> SaslClient:
     """A fresh authentication; `nonce` is a new random text each time, which only SCRAM needs. Raises SaslError."""
+    if isinstance(credentials, BearerToken):
+        return OAuthBearerClient(credentials)
     if credentials.mechanism == PLAIN:
         return PlainClient(credentials.username, credentials.password)
     return ScramClient(credentials.mechanism, credentials.username, credentials.password, nonce)

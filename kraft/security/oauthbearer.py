@@ -20,10 +20,10 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey, import_key
 from joserfc.jws import JWSRegistry, extract_compact
 
+from kraft.security.oauthbearer_client import TOKEN_MAX_BYTES
 from kraft.security.sasl_servers import Step
 from kraft.security.scram import SaslError
 
-TOKEN_MAX_BYTES: Final = 32 << 10
 KEYS_MAX: Final = 256
 """Of one JWKS; those beyond are not used."""
 KEY_ID_MAX: Final = 1000

@@ -1,7 +1,8 @@
 """One connection says who it is: SaslHandshake, then the mechanism's tokens in SaslAuthenticate (KIP-43, KIP-152).
 
 A refusal is final: waiting does not change a password. Its error names the broker, the mechanism and what to look at,
-and never the password, even where a broker repeats it. `connection.py` calls it, also when a session ends (KIP-368).
+and never the password or the token, even where a broker repeats it. `connection.py` calls it, also when a session ends
+(KIP-368): a token is a new one then, if the one before will not do.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from kraft.protocol.schemas.sasl import (
     SaslHandshakeResponse,
 )
 from kraft.security.exchange import SaslRefusal, sasl_exchange
-from kraft.security.mechanisms import Credentials
+from kraft.security.mechanisms import Credentials, Shown
+from kraft.security.oauthbearer_client import OAUTHBEARER
 from kraft.security.scram import SaslError
+from kraft.security.token_login import TokenError, TokenLogin
 from kraft.spark.errors import AuthenticationError
 
 _NONCE_BYTES = 24
@@ -32,11 +35,30 @@ class Exchange(Protocol):
     def __call__(self, request: Message, answer: type[R]) -> R: ...
 
 
-def authenticate(exchange: Exchange, address: object, credentials: Credentials) -> float | None:
+def shown(credentials: Credentials | TokenLogin) -> Shown:
+    """What is shown to a broker: of a login the token that counts now. Raises AuthenticationError."""
+    if isinstance(credentials, Credentials):
+        return credentials
+    from kraft.runtime.tokens import token_source  # and aiohttp, which nobody else here needs
+
+    try:
+        return token_source(credentials).current()
+    except TokenError as error:
+        raise AuthenticationError(
+            f"There is no token for kafka.sasl.mechanism {OAUTHBEARER}: {error}. Check kafka.sasl.oauthbearer.… and"
+            " the client's id and secret."
+        ) from None
+
+
+def authenticate(exchange: Exchange, address: object, credentials: Credentials | TokenLogin) -> float | None:
     """Returns for how many seconds the broker grants the session; None: for ever.
 
     Raises AuthenticationError, and what `exchange` raises.
     """
+    return _authenticate(exchange, address, shown(credentials))
+
+
+def _authenticate(exchange: Exchange, address: object, credentials: Shown) -> float | None:
     steps = sasl_exchange(credentials, secrets.token_urlsafe(_NONCE_BYTES))
     answer: Any = None
     try:
@@ -52,11 +74,17 @@ def authenticate(exchange: Exchange, address: object, credentials: Credentials) 
     except SaslError as error:
         raise AuthenticationError(
             f"Authentication by {credentials.mechanism} with broker {address} failed: {error}. Check that"
-            " kafka.bootstrap.servers are the right brokers, and name and password in kafka.sasl.jaas.config."
+            f" kafka.bootstrap.servers are the right brokers, and {_what_to_check(credentials)}."
         ) from None
 
 
-def _refused(address: object, credentials: Credentials, refusal: SaslRefusal) -> AuthenticationError:
+def _what_to_check(credentials: Shown) -> str:
+    if credentials.mechanism == OAUTHBEARER:
+        return "whose token it is, for which audience, and until when"
+    return "name and password in kafka.sasl.jaas.config"
+
+
+def _refused(address: object, credentials: Shown, refusal: SaslRefusal) -> AuthenticationError:
     code = refusal.code
     if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         advice = (
@@ -65,14 +93,14 @@ def _refused(address: object, credentials: Credentials, refusal: SaslRefusal) ->
     elif code is ErrorCode.ILLEGAL_SASL_STATE:
         advice = "A listener without SASL says so: kafka.security.protocol would be PLAINTEXT or SSL there."
     else:
-        advice = f"{_cut(refusal.message, credentials.password)} Check name and password in kafka.sasl.jaas.config."
+        advice = f"{_cut(refusal.message, credentials.secret)} Check {_what_to_check(credentials)}."
     return AuthenticationError(
         f"Broker {address} refuses authentication by {credentials.mechanism}: {code.name}. {advice}"
     )
 
 
-def _cut(reason: str, password: str) -> str:
-    """What a broker said, as one sentence; nothing of it where it repeats the password."""
-    if password in reason:
+def _cut(reason: str, secret: str) -> str:
+    """What a broker said, as one sentence; nothing of it where it repeats what is secret."""
+    if secret in reason:
         return ""
     return reason[:_MAX_REASON].rstrip(". ") + "."

@@ -29,6 +29,7 @@ from kraft.protocol import (
 from kraft.protocol.api import APIS
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraft.security.mechanisms import Credentials
+from kraft.security.token_login import TokenLogin
 from kraft.spark.authentication import authenticate
 from kraft.spark.errors import UnsupportedBrokerError
 
@@ -74,7 +75,7 @@ class BlockingConnection:
         connect_timeout_s: float,
         request_timeout_s: float,
         tls: ssl.SSLContext | None = None,
-        credentials: Credentials | None = None,
+        credentials: Credentials | TokenLogin | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.address = address

@@ -2,8 +2,8 @@
 
 Names are Kafka's. Files are read on every machine where a driver or an executor runs. Secrets are in no text that this
 module makes: not in a repr, not in an error. JKS and PKCS12 stores are not read: PEM says the same. Of SASL there are
-PLAIN and SCRAM, with name and password in `kafka.sasl.jaas.config`. `options.py` and `write_options.py` read it from
-the options, `connection.py` and `writer.py` use it.
+PLAIN and SCRAM, with name and password in `kafka.sasl.jaas.config`, and OAUTHBEARER, whose tokens each process fetches
+for itself. `options.py` and `write_options.py` read it from the options, `connection.py` and `writer.py` use it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
-from kraft.security.jaas import JaasError, parse_jaas
-from kraft.security.mechanisms import MECHANISMS, PLAIN, Credentials
+from kraft.security.jaas import JaasError, LoginModule, parse_jaas
+from kraft.security.mechanisms import MECHANISMS, OFFERED, PLAIN, Credentials
+from kraft.security.oauthbearer_client import OAUTHBEARER, BearerToken
+from kraft.security.token_login import MODULE, URL, LoginError, TokenLogin, parse_token_login
+from kraft.spark.authentication import shown
 from kraft.spark.errors import OptionError
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -25,6 +29,10 @@ _JAAS = "kafka.sasl.jaas.config"
 _PACKAGE = "org.apache.kafka.common.security."
 _LOGIN_MODULES = {"plain.PlainLoginModule": "PLAIN", "scram.ScramLoginModule": "SCRAM"}
 _JAAS_FORM = f'{_PACKAGE}scram.ScramLoginModule required username="…" password="…";'
+_TOKEN_FORM = f'{MODULE} required clientId="…" clientSecret="…";'
+_CLIENT_PREFIX = "kafka."
+_TOKEN_URL = f"{_CLIENT_PREFIX}{URL}"
+_OF_LOGINS = ("kafka.sasl.oauthbearer.", "kafka.sasl.login.", "kafka.https.ca.")
 _PREFIX = "kafka.ssl."
 _STORE_TYPES = ("kafka.ssl.truststore.type", "kafka.ssl.keystore.type")
 _KNOWN = frozenset(
@@ -58,7 +66,7 @@ class Security:
     password: str | None = field(default=None, repr=False)
     """Of the private key: secret."""
     check_host_name: bool = True
-    credentials: Credentials | None = None
+    credentials: Credentials | TokenLogin | None = None
     """Of SASL; None: connections do not say who they are."""
 
     def context(self) -> ssl.SSLContext | None:
@@ -94,12 +102,16 @@ class Security:
         finally:
             os.unlink(path)
 
-    def producer_properties(self) -> dict[str, str]:
-        """The same for librdkafka."""
+    def producer_properties(self) -> dict[str, Any]:
+        """The same for librdkafka, whose tokens come by a callback. Raises AuthenticationError where there is none now:
+        librdkafka would wait for it, and not say why it does not come."""
         sasl = self.credentials
         protocol = ("SASL_" if sasl else "") + ("SSL" if self.encrypted else "PLAINTEXT")
-        given: dict[str, str | None] = {"security.protocol": protocol}
-        if sasl is not None:
+        given: dict[str, Any] = {"security.protocol": protocol}
+        if isinstance(sasl, TokenLogin):
+            shown(sasl)
+            given |= {"sasl.mechanism": sasl.mechanism, "oauth_cb": _callback(sasl)}
+        elif sasl is not None:
             given |= {
                 "sasl.mechanism": sasl.mechanism,
                 "sasl.username": sasl.username,
@@ -119,6 +131,18 @@ class Security:
         return {name: value for name, value in given.items() if value is not None}
 
 
+def _callback(login: TokenLogin) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
+    """What librdkafka calls for a token, from whichever of its users' threads polls. What it raises, it tells as an
+    error of the client."""
+
+    def token(_: str) -> tuple[str, float, str, dict[str, str]]:
+        found = shown(login)
+        assert isinstance(found, BearerToken)
+        return found.token, found.expires_at_s, found.username, dict(found.extensions)
+
+    return token
+
+
 def _reason(error: Exception) -> str:
     """Without what it was about: that may be a secret's place, or part of one."""
     return getattr(error, "strerror", None) or getattr(error, "reason", None) or "not what it should be"
@@ -135,9 +159,10 @@ def parse_security(options: Mapping[str, str]) -> Security:
                 _PEM_ONLY if name.endswith("store.password") else f"those are {', '.join(sorted(_KNOWN))}"
             )
             raise OptionError(f"Option {name} is not supported: {reason}.")
-    if _JAAS in options and "kafka.security.protocol" not in options:
+    given = next((name for name in (_JAAS, _TOKEN_URL) if name in options), None)
+    if given is not None and "kafka.security.protocol" not in options:
         raise OptionError(
-            f"{_JAAS} is given: set kafka.security.protocol to SASL_SSL or SASL_PLAINTEXT, too."
+            f"{given} is given: set kafka.security.protocol to SASL_SSL or SASL_PLAINTEXT, too."
         )
     credentials = _credentials(options) if protocol.startswith("SASL_") else None
     if not protocol.endswith("SSL"):
@@ -159,17 +184,16 @@ def parse_security(options: Mapping[str, str]) -> Security:
     )
 
 
-def _credentials(options: Mapping[str, str]) -> Credentials:
+def _credentials(options: Mapping[str, str]) -> Credentials | TokenLogin:
     """Who the job is, from the options of SASL; what they say and is not done is refused."""
     mechanism = options.get(_MECHANISM, "").strip().upper()
-    if mechanism not in MECHANISMS:
+    if mechanism not in OFFERED:
         raise OptionError(
-            f"{_MECHANISM} must be one of {', '.join(MECHANISMS)} (Kafka's default, GSSAPI, is not supported)."
+            f"{_MECHANISM} must be one of {', '.join(OFFERED)} (Kafka's default, GSSAPI, is not supported)."
         )
-    try:
-        module = parse_jaas(options.get(_JAAS, ""))
-    except JaasError as error:
-        raise OptionError(f"{_JAAS} is no login module ({error}): write {_JAAS_FORM}") from None
+    if mechanism == OAUTHBEARER:
+        return _token_login(options)
+    module = _module(options, _JAAS_FORM)
     # Also the names that platforms give to their copies of Kafka's classes.
     kind = next(
         (kind for name, kind in _LOGIN_MODULES.items() if module.name.endswith(_PACKAGE + name)), None
@@ -185,6 +209,26 @@ def _credentials(options: Mapping[str, str]) -> Credentials:
         if not module.options.get(name):
             raise OptionError(f"{_JAAS} has no {name}: it must be like {_JAAS_FORM}")
     return Credentials(mechanism, module.options["username"], module.options["password"])
+
+
+def _module(options: Mapping[str, str], form: str) -> LoginModule:
+    try:
+        return parse_jaas(options.get(_JAAS, ""))
+    except JaasError as error:
+        raise OptionError(f"{_JAAS} is no login module ({error}): write {form}") from None
+
+
+def _token_login(options: Mapping[str, str]) -> TokenLogin:
+    given = {
+        name.removeprefix(_CLIENT_PREFIX): value
+        for name, value in options.items()
+        if name.startswith(_OF_LOGINS)
+    }
+    module = _module(options, _TOKEN_FORM) if options.get(_JAAS, "").strip() else None
+    try:
+        return parse_token_login(given, module, _CLIENT_PREFIX)
+    except LoginError as error:
+        raise OptionError(str(error)) from None
 
 
 def _check_pem(options: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from kraft.spark.connection import BrokerAddress
 from kraft.spark.errors import OptionError
@@ -76,7 +77,7 @@ class WriteOptions:
     """Of librdkafka, given by the user."""
     security: Security
 
-    def producer_properties(self) -> dict[str, str | int | bool]:
+    def producer_properties(self) -> dict[str, Any]:
         """All that the producer is made with."""
         return {
             "queue.buffering.max.kbytes": _QUEUE_KBYTES,

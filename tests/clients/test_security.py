@@ -1,7 +1,7 @@
 """Unmodified clients at a secured cluster: each mechanism, right and wrong passwords, TLS, sessions that end, rotation.
 
-That the cluster comes up at all shows that brokers authenticate with each other: they speak SASL_SSL, as users that are
-in nothing but the metadata.
+That the cluster comes up at all shows that brokers authenticate with each other: they speak SASL_SSL, by tokens of an
+issuer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server's side of SASL, for fake brokers: PLAIN and SCRAM, from the RFCs and without any code of the product.
+"""The server's side of SASL, for fake brokers: PLAIN, SCRAM, OAUTHBEARER, from the RFCs, without the product's code.
 
 `SaslStage` is one connection's: it takes tokens and gives tokens. `SaslUsers` is what all brokers of a fake cluster
 know. Tests script what a server must not do with `distort`.
@@ -25,6 +25,8 @@ class SaslUsers:
 
     passwords: dict[str, str]
     mechanisms: Sequence[str] = ("PLAIN", *SCRAM_HASHES)
+    tokens: dict[str, str] = field(default_factory=dict)
+    """Names by the token that is theirs, where OAUTHBEARER is offered."""
     handshake_error: int = 0
     """What every handshake is answered with instead."""
     iterations: int = 4096
@@ -47,6 +49,7 @@ class SaslStage:
         self._connection = connection
         self._mechanism = ""
         self._first = self._challenge = self._name = ""
+        self._is_refused = False
         self._ends_at: float | None = -1.0
 
     def is_open(self) -> bool:
@@ -55,7 +58,7 @@ class SaslStage:
 
     def begin(self, mechanism: str) -> bool:
         """Whether the mechanism is offered."""
-        self._mechanism, self._challenge = mechanism, ""
+        self._mechanism, self._challenge, self._is_refused = mechanism, "", False
         return mechanism in self._users.mechanisms
 
     def answer(self, token: bytes) -> bytes:
@@ -65,9 +68,25 @@ class SaslStage:
             if self._users.passwords.get(name) != password:
                 raise Refused
             return self._finish(name, b"")
+        if self._mechanism == "OAUTHBEARER":
+            return self._look_up(token)
         if not self._challenge:
             return self._users.distort(self._ask(token.decode()))
         return self._judge(token.decode())
+
+    def _look_up(self, message: bytes) -> bytes:
+        """A refusal is told in JSON first; the client says that it has heard, and then the exchange fails."""
+        if self._is_refused:
+            assert message == b"\x01"
+            raise Refused
+        header, *pairs, last, end = message.split(b"\x01")
+        assert (header, last, end) == (b"n,,", b"", b"")
+        token = dict(pair.split(b"=", 1) for pair in pairs)[b"auth"].removeprefix(b"Bearer ")
+        name = self._users.tokens.get(token.decode())
+        if name is not None:
+            return self._finish(name, b"")
+        self._is_refused = True
+        return b'{"status":"invalid_token"}'
 
     def _ask(self, message: str) -> bytes:
         binding, authorization, self._first = message.split(",", 2)

@@ -1,4 +1,4 @@
-"""Three real nodes with a listener of each kind: brokers speak SASL_SSL to each other, clients as they like.
+"""Three real nodes with a listener of each kind: brokers speak SASL_SSL to each other, by tokens, clients as they like.
 
 PLAINTEXT is for the test's own means, which may do everything; SASL, TLS (certificates asked for) and SASLTLS are what
 is tested; SHORT is SASL whose sessions last a moment. All have users of PLAIN and of SCRAM, and believe the tokens of
@@ -28,12 +28,17 @@ from kraft.storage import added_users, format_configured
 from tests.support.certificates import Authority
 from tests.support.node_processes import NODES, NodeProcesses, until
 from tests.support.real_clients import is_passing
+from tests.support.token_endpoint import TokenEndpoint
 from tests.support.tokens import AUDIENCE, ISSUER, Issuer
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SESSION_MS: Final = 3000
 """Of SHORT: librdkafka has the last tenth of it to authenticate again, on a busy machine, too."""
 USER, PASSWORD = "alice", 'of=alice, "quoted"'
+USER_SECRET = "of alice to the issuer"
+BROKER, BROKER_SECRET = "broker", "of brokers to the issuer"
+TOKEN_LIFETIME_S: Final = 30.0
+"""Of tokens that the endpoint gives: those of brokers are renewed while tests run."""
 BOB, ERIN, FRANK = "bob", "erin", "frank"
 """They have USER's password, by SCRAM-SHA-512."""
 ALICE_CERTIFIED: Final = "User:CN=alice,OU=people"
@@ -69,6 +74,12 @@ class SecuredCluster(NodeProcesses):
         self.client_identity = self.authority.write_identity(self.files / "client.pem", "CN=alice,OU=people")
         self.issuer = Issuer()
         self.jwks = self.issuer.write_jwks(self.files / "jwks.json")
+        self.endpoint = TokenEndpoint(
+            self.issuer,
+            {BROKER: BROKER_SECRET, USER: USER_SECRET},
+            identity=self.node_identity,
+            lifetime_s=TOKEN_LIFETIME_S,
+        )
         self._ports: dict[int, dict[str, int]] = {}
         super().__init__(directory, settings=_SETTINGS)
 
@@ -129,6 +140,20 @@ class SecuredCluster(NodeProcesses):
             given["sasl.jaas.config"] = f'{module} required username="{user}" password="{escaped}";'
         return given
 
+    def by_tokens(self, *, secret: str = USER_SECRET) -> dict[str, str]:
+        """librdkafka's properties of USER with tokens of the endpoint."""
+        return {
+            "bootstrap.servers": self.servers("SASLTLS"),
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.trusted),
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": self.endpoint.url,
+            "sasl.oauthbearer.client.id": USER,
+            "sasl.oauthbearer.client.secret": secret,
+            "https.ca.location": str(self.trusted),
+        }
+
     def _java_token(self, user: str) -> dict[str, str]:
         file = self.files / f"{user}.jwt"
         file.write_text(self.issuer.token(time.time(), user))
@@ -140,6 +165,7 @@ class SecuredCluster(NodeProcesses):
 
     def close(self) -> None:
         super().close()
+        self.endpoint.close()
         shutil.rmtree(self.files, ignore_errors=True)
 
     def _prepare(self) -> None:
@@ -147,7 +173,7 @@ class SecuredCluster(NodeProcesses):
         ports = iter(free_ports(NODES * len(_LISTENERS), avoid=set()))
         password = self.files / "password"  # Kafka's form has no way to write a comma
         password.write_text(PASSWORD)
-        named = [(name, "SCRAM-SHA-512") for name in ("broker", USER, BOB, ERIN, FRANK)]
+        named = [(name, "SCRAM-SHA-512") for name in (BROKER, USER, BOB, ERIN, FRANK)]
         named.append((USER, "SCRAM-SHA-256"))
         users = added_users([f"{mechanism}=[name={name},password=@{password}]" for name, mechanism in named])
         for node_id in self.node_ids:
@@ -168,19 +194,21 @@ class SecuredCluster(NodeProcesses):
         lines |= {
             "listener.security.protocol.map": ",".join(f"{name}:{of}" for name, of in protocols.items()),
             "inter.broker.listener.name": "SASLTLS",
-            "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
             "sasl.enabled.mechanisms": ",".join((*MECHANISMS, "OAUTHBEARER")),
             "sasl.oauthbearer.jwks.endpoint.url": self.jwks,
             "sasl.oauthbearer.expected.issuer": ISSUER,
             "sasl.oauthbearer.expected.audience": AUDIENCE,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:broker;User:ANONYMOUS",
+            "super.users": f"User:{BROKER};User:ANONYMOUS",
             "ssl.keystore.location": str(self.node_identity),
             "ssl.truststore.location": str(self.trusted),
             "ssl.client.auth": "required",
             "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
-            "listener.name.sasltls.scram-sha-512.sasl.jaas.config": (
-                f'{_SCRAM_MODULE} required username="broker" password="{_escaped(PASSWORD)}";'
+            "listener.name.sasltls.oauthbearer.sasl.oauthbearer.token.endpoint.url": self.endpoint.url,
+            "listener.name.sasltls.oauthbearer.sasl.jaas.config": (
+                f'{_TOKEN_MODULE} required clientId="{BROKER}" clientSecret="{BROKER_SECRET}"'
+                f' ssl.truststore.location="{self.trusted}" ssl.truststore.type="PEM";'
             ),
         }
         for name, protocol in _LISTENERS.items():

@@ -16,6 +16,7 @@ from kraft.protocol.messages import decode_response, encode_request_frame
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.sasl import SaslHandshakeRequest
 from kraft.security.mechanisms import Credentials
+from kraft.security.token_login import TokenLogin
 from kraft.spark.authentication import authenticate
 from kraft.spark.errors import AuthenticationError
 
@@ -38,7 +39,7 @@ class Introduction:
     """How who asks is known: what its connection is wrapped with, and who it says it is."""
 
     tls: ssl.SSLContext | None = None
-    credentials: Credentials | None = None
+    credentials: Credentials | TokenLogin | None = None
 
 
 UNKNOWN: Final = Introduction()
@@ -73,7 +74,7 @@ def _connected(
     return connection if tls is None else tls.wrap_socket(connection, server_hostname=address[0])
 
 
-def _introduce(connection: socket.socket, port: int, credentials: Credentials) -> None:
+def _introduce(connection: socket.socket, port: int, credentials: Credentials | TokenLogin) -> None:
     def step(request: Message, answer: type[R]) -> R:
         is_handshake = isinstance(request, SaslHandshakeRequest)
         version = SASL_HANDSHAKE_VERSION if is_handshake else SASL_AUTHENTICATE_VERSION

@@ -6,6 +6,7 @@ import ssl
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from kraft.spark.security import Security
 
@@ -21,7 +22,7 @@ class Brokers:
     """A file that says the same with librdkafka's keys; None where brokers are spoken to in plain text."""
 
     @property
-    def settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, Any]:
         """librdkafka's."""
         security = {} if self.config is None else self.security.producer_properties()
         return {"bootstrap.servers": self.servers, **security}

@@ -34,10 +34,9 @@ from kraft.cli.consume.positions import (
 )
 from kraft.cli.consume.rendering import FORMAT_HELP, Render, compile_format, render_json
 from kraft.cli.shared.bootstrap import bootstrap_text
-from kraft.cli.shared.command_config import config_of
 from kraft.cli.shared.escapes import unescape
 from kraft.cli.shared.interrupts import ends_like_ctrl_c
-from kraft.cli.shared.librdkafka import Properties, client_of, parse_properties
+from kraft.cli.shared.librdkafka import Properties, client_of, parse_properties, security_properties
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.shared.output import console, fail, note_client_errors
 from kraft.cli.shared.streams import ReaderGoneError
@@ -149,7 +148,7 @@ def consume(
     own = {} if joined is None else joined.properties(start)
     where = {
         "bootstrap.servers": bootstrap_text(bootstrap_server),
-        **config_of(bootstrap_server).security.producer_properties(),
+        **security_properties(bootstrap_server),
     }
     consumer = _consumer({**where, **settings}, own, note)
     member = None if joined is None else Member(consumer, note)

@@ -24,9 +24,8 @@ from kraft.cli.produce.sending import (
 from kraft.cli.produce.stalls import Stalls
 from kraft.cli.produce.transactions import Transactions
 from kraft.cli.shared.bootstrap import bootstrap_text
-from kraft.cli.shared.command_config import config_of
 from kraft.cli.shared.escapes import unescape
-from kraft.cli.shared.librdkafka import Properties, client_of, parse_properties
+from kraft.cli.shared.librdkafka import Properties, client_of, parse_properties, security_properties
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, require_text
 from kraft.cli.shared.output import console, fail, print_json
 from kraft.cli.shared.times import parse_duration_ms, parse_time_ms
@@ -153,7 +152,7 @@ def _settings(
     """Of librdkafka's producer. Raises UserError, wrong usage."""
     settings = {
         "bootstrap.servers": bootstrap_text(bootstrap),
-        **config_of(bootstrap).security.producer_properties(),
+        **security_properties(bootstrap),
         "acks": acks.value,
         "enable.idempotence": acks is Acks.all,
         "compression.type": compression.value,

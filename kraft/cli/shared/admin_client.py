@@ -37,6 +37,8 @@ from kraft.protocol.schemas.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from kraft.security.mechanisms import Credentials
+from kraft.security.token_login import TokenLogin, TokenSupply
 from kraft.spark.errors import OptionError
 from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from partitions.topic_partition import TopicPartition
@@ -99,13 +101,21 @@ def _resource_text(resource_type: ConfigResourceType, name: str) -> str:
     return f"{resource_type.name.lower()} {name}" if name else f"all {resource_type.name.lower()}s"
 
 
+def _introduction(credentials: Credentials | TokenLogin | None) -> Credentials | TokenSupply | None:
+    if not isinstance(credentials, TokenLogin):
+        return credentials
+    from kraft.runtime.tokens import Tokens  # and aiohttp, which other commands need not load
+
+    return Tokens(credentials)
+
+
 class Peers:
-    """How the cluster's brokers are connected to."""
+    """How the cluster's brokers are connected to. Its tokens are fetched while the loop that it is made on runs."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         """Raises UserError for files that cannot be used."""
         security = config_of(bootstrap_servers).security
-        self._credentials = security.credentials
+        self._credentials = _introduction(security.credentials)
         try:
             self._tls: ssl.SSLContext | None = security.context()
         except OptionError as error:

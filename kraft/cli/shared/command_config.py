@@ -20,7 +20,7 @@ from kraft.user_error import EXIT_USAGE, UserError
 
 OPTION: Final = "--command-config"
 _SERVERS: Final = "bootstrap.servers"
-_SECURITY: Final = ("security.", "sasl.", "ssl.")
+_SECURITY: Final = ("security.", "sasl.", "ssl.", "https.ca.")
 _MODULES: Final = "org.apache.kafka.common.security"
 _RENAMED: Final = {
     "sasl.mechanisms": "sasl.mechanism",

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from kraft.cli.shared.command_config import config_of
 from kraft.cli.shared.options import parse_pairs, require_text
-from kraft.user_error import EXIT_USAGE, UserError
+from kraft.spark.errors import AuthenticationError
+from kraft.user_error import EXIT_FAILED, EXIT_USAGE, UserError
 
 Properties = Annotated[
     list[str] | None,
@@ -34,6 +36,15 @@ def parse_properties(texts: list[str], owned: Mapping[str, str]) -> dict[str, st
         if reason is not None:
             raise UserError(f"--property cannot set {key}: {reason}", EXIT_USAGE)
     return properties
+
+
+def security_properties(servers: str) -> dict[str, Any]:
+    """How these brokers are spoken to. Raises UserError where tokens are needed and there is none: librdkafka would
+    only say that it has waited for one."""
+    try:
+        return config_of(servers).security.producer_properties()
+    except AuthenticationError as error:
+        raise UserError(str(error), EXIT_FAILED) from error
 
 
 def client_of(kind: Callable[..., Any], properties: Mapping[str, Any], logger: Any = None) -> Any:

@@ -11,18 +11,21 @@ import contextlib
 import logging
 import os
 import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from fetcher.leader_endpoint import LeaderUnavailable
 from kraft.broker.dispatch import Dispatcher
 from kraft.broker.listener_security import ListenerSecurity
-from kraft.broker.peer_security import PeerSecurity
+from kraft.broker.peer_security import PeerSecurity, peer_security
 from kraft.broker.replicas.peer_connection import PeerConnection
-from kraft.config import load_config
+from kraft.config import ConfigError, load_config
 from kraft.network.authentication import AuthenticationFailedError, authenticate
 from kraft.network.client import BrokerConnection, ConnectionLostError
 from kraft.network.connection import CloseConnectionError
@@ -35,13 +38,18 @@ from kraft.protocol.messages import encode_request_frame
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest
 from kraft.protocol.schemas.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kraft.protocol.schemas.scram_credentials import DescribeUserScramCredentialsRequest
+from kraft.runtime.tokens import Tokens
 from kraft.security.mechanisms import Credentials
 from kraft.security.sasl_servers import ScramUsers
 from kraft.security.scram import salted_password, scram_keys
+from kraft.security.token_login import MODULE
 from quorum.metadata.records import Listener, UserScramCredential
 from tests.support.broker_world import BrokerWorld
+from tests.support.token_endpoint import TokenEndpoint
+from tests.support.tokens import AUDIENCE, Issuer
 
 SCRAM = "SCRAM-SHA-256"
+ISSUES = Issuer()
 KEYS = scram_keys(SCRAM, salted_password(SCRAM, "secret", b"salt", 4096))
 ALICE = UserScramCredential("alice", 1, b"salt", KEYS.stored, KEYS.server, 4096)
 TEXT = (
@@ -62,14 +70,41 @@ TIMEOUT_S = 10.0
 INPUTS = int(os.environ.get("KRAFT_FUZZ_INPUTS", "4000"))
 
 
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def by_tokens(keys: Path, url: str, secret: str) -> str:
+    """What a configuration says where brokers know each other by tokens. The URL stands behind the listener's name."""
+    return (
+        "sasl.mechanism.inter.broker.protocol=OAUTHBEARER\nsasl.enabled.mechanisms=OAUTHBEARER,PLAIN\n"
+        f"sasl.oauthbearer.jwks.endpoint.url={ISSUES.write_jwks(keys)}\n"
+        f"sasl.oauthbearer.expected.audience={AUDIENCE}\nsasl.login.retry.backoff.max.ms=1\n"
+        f"listener.name.sasl.oauthbearer.sasl.oauthbearer.token.endpoint.url={url}\n"
+        f'listener.name.sasl.oauthbearer.sasl.jaas.config={MODULE} required clientId="broker" clientSecret="{secret}";\n'
+    )
+
+
+class Ahead:
+    """A clock that is put forward."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def __call__(self) -> int:
+        return now_ms() + self.ahead_ms
+
+
 class Door:
     """A SASL listener of a broker in a world of its own."""
 
     def __init__(self, world: BrokerWorld, extra: str) -> None:
         self.sessions: list[Session] = []
-        config = load_config(TEXT + extra)
+        self.config = config = load_config(TEXT + extra)
         users = ScramUsers(lambda: world.services.metadata.image.scram_credentials, b"secret")
-        security = ListenerSecurity(config, config.inter_broker_listener, users, random.Random(1), lambda: 0)
+        security = ListenerSecurity(
+            config, config.inter_broker_listener, users, random.Random(1), now_ms
+        )
 
         def introduce(session: Session, transport: asyncio.Transport) -> None:
             security.introduce(session, transport)
@@ -89,8 +124,10 @@ class Door:
         return await BrokerConnection.connect("127.0.0.1", self.server.port, client_id="test")
 
     def peer(self, password: str = "secret") -> PeerConnection:
+        return self.peer_of(PeerSecurity(None, Credentials(SCRAM, "alice", password), lambda: "nonce"))
+
+    def peer_of(self, security: PeerSecurity) -> PeerConnection:
         address = Listener("SASL", "127.0.0.1", self.server.port, "SASL_PLAINTEXT")
-        security = PeerSecurity(None, Credentials(SCRAM, "alice", password), lambda: "nonce")
         return PeerConnection(1, lambda: address, client_id="test", security=security)
 
 
@@ -98,11 +135,13 @@ class Door:
 async def door(world: BrokerWorld, extra: str = "") -> AsyncIterator[Door]:
     await world.start(ALICE)
     made = Door(world, extra)
+    await made.security.start()
     await made.server.start("127.0.0.1", 0)
     try:
         yield made
     finally:
         await made.server.close(0)
+        await made.security.close()
 
 
 async def ask(connection: BrokerConnection, message: Any) -> Any:
@@ -197,6 +236,69 @@ async def test_brokers_authenticate_and_renew_their_sessions(world: BrokerWorld)
         peer.close()
         with pytest.raises(LeaderUnavailable, match="due to invalid credentials"):
             await opened.peer("wrong").request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
+
+
+async def test_brokers_show_each_other_tokens_and_renew_them(world: BrokerWorld, tmp_path: Path) -> None:
+    """A session ends with its token, and is renewed on its connection with a new one."""
+    with TokenEndpoint(ISSUES, {"broker": "hunter2"}, lifetime_s=3600) as endpoint:
+        async with door(world, by_tokens(tmp_path / "keys", endpoint.url, "hunter2")) as opened:
+            clock = Ahead()
+            security = peer_security(opened.config, random.Random(1), clock)
+            await security.start()
+            peer = opened.peer_of(security)
+            await peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
+            connection = peer._connection
+            assert connection is not None
+            assert connection._renew_at_s is not None
+            clock.ahead_ms = 3_000_000
+            assert isinstance(security.credentials, Tokens)
+            await security.credentials.begin()
+            connection._renew_at_s = 0.0  # its time has come
+            await asyncio.sleep(1.1)  # no client may authenticate more often than once a second
+            await peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
+            assert peer._connection is connection
+            assert [session.principal for session in opened.sessions] == ["User:broker"], "one connection"
+            assert len(endpoint.asked) == 2
+            peer.close()
+            await security.close()
+
+
+async def test_a_broker_without_a_token_says_why_and_comes_again(world: BrokerWorld, tmp_path: Path) -> None:
+    with TokenEndpoint(ISSUES, {"broker": "another"}) as endpoint:
+        async with door(world, by_tokens(tmp_path / "keys", endpoint.url, "hunter2")) as opened:
+            security = peer_security(opened.config, random.Random(1), now_ms)
+            with capture_logs() as logs:
+                await security.start()
+                peer = opened.peer_of(security)
+                with pytest.raises(LeaderUnavailable, match=r"needs a token, and there is none: .* answers 401") as told:
+                    await peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
+            assert "hunter" not in str(told.value) + str(logs)
+            assert "cannot be had" in str(logs)
+            endpoint.clients["broker"] = "hunter2"
+            await peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
+            peer.close()
+            await security.close()
+
+
+async def test_a_token_file_that_is_not_there_keeps_a_broker_from_starting(
+    world: BrokerWorld, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    async with door(world, by_tokens(tmp_path / "keys", file.as_uri(), "")) as opened:
+        security = peer_security(opened.config, random.Random(1), now_ms)
+        with pytest.raises(ConfigError, match=r"token\.endpoint\.url: file:.*cannot be read: No such file"):
+            await security.start()
+        file.write_text(ISSUES.sign(ISSUES.claims(time.time(), "broker") | {"aud": "others"}))
+        await security.start()
+        peer = opened.peer_of(security)
+        with pytest.raises(
+            LeaderUnavailable, match=r"by OAUTHBEARER as broker with .*: the token is for another audience"
+        ):
+            await peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
+        file.write_text(ISSUES.token(time.time(), "broker"))
+        await peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
+        peer.close()
+        await security.close()
 
 
 async def test_a_session_that_has_ended_ends_the_connection(world: BrokerWorld) -> None:

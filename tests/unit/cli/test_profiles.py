@@ -14,6 +14,7 @@ from kraft.cli.app import run
 from kraft.cli.shared.bootstrap import BOOTSTRAP_VARIABLE, default_bootstrap
 from kraft.cli.shared.profiles import PROFILE_VARIABLE, profile_file, profile_in_use
 from kraft.local_cluster.cluster import LocalCluster
+from kraft.security.token_login import TokenLogin
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, UserError
 
 SECURED = """bootstrap.servers=there:9092
@@ -79,6 +80,45 @@ def test_no_secret_is_shown(secured: str, capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr()
     assert "alice" in shown.out
     assert "pass\\" not in shown.out + shown.err
+
+
+def test_a_profile_with_tokens_keeps_what_says_where_they_come_from(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And shows all of it but the secret."""
+    (home / "client.properties").write_text(
+        "bootstrap.servers=there:9092\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        "sasl.oauthbearer.method=oidc\nsasl.oauthbearer.client.id=app\nsasl.oauthbearer.client.secret=hunter2\n"
+        "sasl.oauthbearer.token.endpoint.url=https://issuer/token\nsasl.oauthbearer.extensions=pool=hunter3\n"
+        "https.ca.location=ca.pem\nsasl.login.read.timeout.ms=500\n"
+    )
+    assert run(["profile", "create", "tokens", "--command-config", "client.properties"]) == EXIT_DONE
+    monkeypatch.setenv(PROFILE_VARIABLE, "tokens")
+    assert default_bootstrap().config.security.credentials == TokenLogin(
+        "https://issuer/token",
+        "app",
+        "hunter2",
+        extensions=(("pool", "hunter3"),),
+        trusted_file=str(home / "ca.pem"),
+        read_timeout_ms=500,
+    )
+    assert run(["profile", "show", "tokens"]) == EXIT_DONE
+    shown = capsys.readouterr()
+    assert "sasl.oauthbearer.token.endpoint.url=https://issuer/token" in shown.out
+    assert "hunter" not in shown.out + shown.err
+
+
+def test_a_profile_with_tokens_of_another_kind_is_refused(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "client.properties").write_text(
+        "bootstrap.servers=a:1\nsecurity.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
+        "sasl.oauthbearer.config=principal=hunter2\n"
+    )
+    assert run(["profile", "create", "tokens", "--command-config", "client.properties"]) == EXIT_USAGE
+    told = capsys.readouterr().err
+    assert "sasl.oauthbearer.config is not supported" in told
+    assert "hunter" not in told
 
 
 def test_profiles_are_listed_with_the_one_in_use(secured: str, capsys: pytest.CaptureFixture[str]) -> None:

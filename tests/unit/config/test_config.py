@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.config import ConfigError, Endpoint, ServerConfig, is_sensitive, load_config
+from kraft.config import (
+    ConfigError,
+    Endpoint,
+    ServerConfig,
+    inter_broker_token_login,
+    is_sensitive,
+    load_config,
+)
 from kraft.config_environment import keys_from_environment
 from kraft.config_keys import CONFIG_KEYS
+from kraft.security.token_login import TokenLogin
 
 COMBINED = {
     "process.roles": "broker,controller",
@@ -41,6 +49,16 @@ SECURED = {
     "sasl.enabled.mechanisms": "SCRAM-SHA-256",
     "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
     SCRAM_JAAS: 'org.x.ScramLoginModule required username="admin" password="s";',
+}
+TOKENS = {
+    **SECURED,
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256,OAUTHBEARER",
+    "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+    "sasl.oauthbearer.jwks.endpoint.url": "https://issuer/keys",
+    "listener.name.clients.oauthbearer.sasl.oauthbearer.token.endpoint.url": "https://issuer/token",
+    "listener.name.clients.oauthbearer.sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer"
+    '.OAuthBearerLoginModule required clientId="broker" clientSecret="hunter2" scope="all";',
+    "listener.name.clients.oauthbearer.sasl.login.read.timeout.ms": "500",
 }
 
 KAFKA_SAMPLE = """
@@ -149,6 +167,26 @@ def test_a_listeners_own_keys_count_before_those_of_all() -> None:
     assert config.of_listener("CLIENTS", "sasl.jaas.config", "SCRAM-SHA-256").options["username"] == "admin"
     assert config.unknown_keys == ("listener.name.clients.num.partitions",)
     assert config.inter_broker_listener_name == "CLIENTS"
+
+
+def test_a_brokers_own_login_is_its_listeners() -> None:
+    """In Kafka's older names and its newer ones; the secret is shown by nothing."""
+    config = load(TOKENS)
+    login = inter_broker_token_login(config)
+    assert login == TokenLogin("https://issuer/token", "broker", "hunter2", "all", read_timeout_ms=500)
+    newer = load(
+        TOKENS,
+        **{
+            "listener.name.clients.oauthbearer.sasl.jaas.config": None,
+            "listener.name.clients.sasl.oauthbearer.client.credentials.client.id": "broker",
+            "sasl.oauthbearer.client.credentials.client.secret": "hunter2",
+            "sasl.oauthbearer.scope": "all",
+        },
+    )
+    assert inter_broker_token_login(newer) == login
+    assert "hunter" not in repr(config) + repr(newer) + repr(login)
+    assert inter_broker_token_login(load(SECURED)) is None
+    assert inter_broker_token_login(load(COMBINED)) is None
 
 
 def test_a_listeners_keys_come_from_the_environment_too() -> None:
@@ -397,6 +435,15 @@ def test_a_key_that_is_set_twice_is_a_warning() -> None:
         (SECURED, {"sasl_mechanism_inter_broker_protocol": "PLAIN"}, "is PLAIN, .* it offers SCRAM-SHA-256"),
         (SECURED, {SCRAM_JAAS: None}, "sasl.jaas.config has no username and password, and brokers speak"),
         (SECURED, {SCRAM_JAAS: "hidden secret"}, r"sasl.jaas.config=\(hidden\): it is no login module"),
+        (TOKENS, {"listener.name.clients.oauthbearer.sasl.oauthbearer.token.endpoint.url": None},
+         "through the listener CLIENTS by OAUTHBEARER; sasl.oauthbearer.token.endpoint.url is not set"),
+        (TOKENS, {"listener.name.clients.oauthbearer.sasl.jaas.config": None},
+         r"an endpoint, which asks who the client is: .* behind listener\.name\.clients\.oauthbearer\., too"),
+        (TOKENS, {"listener.name.clients.oauthbearer.sasl.jaas.config": "a.ScramLoginModule required a=b;"},
+         "sasl.jaas.config must name org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"),
+        (TOKENS, {"listener.name.clients.oauthbearer.sasl.oauthbearer.token.endpoint.url": "https://a:b@c/"},
+         "it must be like file:///PATH, https://HOST/PATH"),
+        (TOKENS, {"sasl_login_read_timeout_ms": "0"}, "sasl.login.read.timeout.ms=0"),
         (SECURED, {"super_users": "User:admin"}, "super.users names who may do everything, and without authorizer"),
         (SECURED, {"super_users": "admin"}, "'admin' is no principal; write User:NAME"),
         (SECURED, {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"}, "is not supported; use org"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,7 @@ from kraft.spark.stream_wait import NewsWatch
 from partitions.topic_partition import TopicPartition
 from tests.support.fake_broker import FakeCluster
 from tests.support.sasl_server import SaslUsers
+from tests.support.tokens import Issuer
 from tests.unit.spark.conftest import Waiting
 
 PASSWORD, WRONG = 'hun"ter2', "wrong-hunter"
@@ -155,6 +158,68 @@ def test_a_mechanism_that_is_not_offered(connect: Callable[..., ClusterClient], 
         AuthenticationError, match=r"It offers SCRAM-SHA-512, OAUTHBEARER: set kafka.sasl.mech"
     ):
         connect("PLAIN").topics([])
+
+
+@pytest.fixture
+def by_token(
+    cluster: FakeCluster, users: SaslUsers, waiting: Waiting, tmp_path: Path
+) -> Iterator[tuple[ClusterClient, Path]]:
+    """A client whose tokens stand in a file."""
+    users.mechanisms = ("OAUTHBEARER",)
+    file = tmp_path / "hunter-token"
+    options = parse_options(
+        {
+            "kafka.bootstrap.servers": cluster.bootstrap,
+            "subscribe": "orders",
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.endpoint.url": file.as_uri(),
+        }
+    )
+    with ClusterClient(
+        options.bootstrap, client_id="test", policy=waiting.policy(), security=options.security
+    ) as client:
+        yield client, file
+
+
+def test_each_session_has_the_token_that_counts_then(
+    by_token: tuple[ClusterClient, Path], cluster: FakeCluster, users: SaslUsers, waiting: Waiting
+) -> None:
+    client, file = by_token
+    cluster.stop(2)
+    users.lifetime_ms = 10_000
+    issuer = Issuer()
+    for number, now in enumerate((0.0, 9.1, 18.2)):
+        token = issuer.token(time.time(), f"alice-{number}")
+        file.write_text(token)
+        users.tokens = {token: f"alice-{number}"}
+        waiting.now = now
+        client.topics([])
+    assert [name for _, name in users.authenticated] == ["alice-0", "alice-1", "alice-2"]
+    assert len({connection for connection, _ in users.authenticated}) == 1
+
+
+def test_a_token_that_is_refused_is_told_and_shown_to_nobody(
+    by_token: tuple[ClusterClient, Path], users: SaslUsers, waiting: Waiting
+) -> None:
+    client, file = by_token
+    token = Issuer().token(time.time())
+    file.write_text(token)
+    refusal = "refuses authentication by OAUTHBEARER: SASL_AUTHENTICATION_FAILED."
+    for reason, told in (("It is of another issuer.", " It is of another issuer."), (f"{token} is wrong", " ")):
+        users.reason = reason
+        with pytest.raises(AuthenticationError) as refused:
+            client.topics([])
+        assert f"{refusal}{told}" in str(refused.value)
+        assert "Check whose token it is, for which audience, and until when." in str(refused.value)
+        assert token not in "".join(traceback.format_exception(refused.value))
+    assert waiting.now == 0
+
+
+def test_a_token_that_is_not_there(by_token: tuple[ClusterClient, Path], users: SaslUsers) -> None:
+    with pytest.raises(AuthenticationError, match=r"There is no token for .* OAUTHBEARER: file:.*No such file"):
+        by_token[0].topics([])
+    assert users.authenticated == []
 
 
 def test_brokers_without_sasl(cluster: FakeCluster, connect: Callable[..., ClusterClient]) -> None:

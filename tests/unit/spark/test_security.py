@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import time
 from pathlib import Path
 
 import pytest
 
 from kraft.security.mechanisms import Credentials
-from kraft.spark.errors import OptionError
+from kraft.security.token_login import MODULE, TokenLogin
+from kraft.spark.errors import AuthenticationError, OptionError
 from kraft.spark.options import parse_options
 from kraft.spark.security import Security, parse_security
+from tests.support.tokens import Issuer
 
 PEM = Path(__file__).parent.parent / "network" / "localhost.pem"
 SSL = {"kafka.security.protocol": "ssl"}
@@ -20,6 +23,12 @@ MECHANISM, JAAS = "kafka.sasl.mechanism", "kafka.sasl.jaas.config"
 SASL = {"kafka.security.protocol": "sasl_plaintext", MECHANISM: "scram-sha-512"}
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+TOKENS = {
+    **SASL,
+    MECHANISM: "OAUTHBEARER",
+    "kafka.sasl.oauthbearer.token.endpoint.url": "https://issuer/token",
+    JAAS: f'{MODULE} required clientId="app" clientSecret="hunter2";',
+}
 LOGIN = f"""{SCRAM_MODULE} required username="alice" password='hunter"2';"""
 
 
@@ -80,6 +89,11 @@ def test_secrets_are_in_no_text() -> None:
         ({**SASL, JAAS: f'{SCRAM_MODULE} required username="hunter";'}, "has no password"),
         ({**SASL, JAAS: f'{SCRAM_MODULE} required tokenauth="true";'}, "delegation tokens"),
         ({**SASL, JAAS: "org.x.Krb5LoginModule required hunter=x;"}, "must name"),
+        ({"kafka.sasl.oauthbearer.token.endpoint.url": "hunter2"}, "url is given: set kafka.security.protocol to SASL_SSL"),
+        ({**TOKENS, "kafka.sasl.oauthbearer.token.endpoint.url": ""}, "kafka.sasl.oauthbearer.token.endpoint.url is not"),
+        ({**TOKENS, JAAS: LOGIN}, "kafka.sasl.jaas.config must name .*OAuthBearerLoginModule for OAUTHBEARER"),
+        ({**TOKENS, JAAS: "hunter2"}, "no login module .*: write .*OAuthBearerLoginModule required clientId="),
+        ({**TOKENS, "kafka.sasl.oauthbearer.assertion.file": "hunter2"}, "kafka.sasl.oauthbearer.assertion.file is not"),
         ({**SSL, f"{TRUST}type": "JKS"}, "truststore.location: only PEM is read"),
         ({**SSL, f"{KEY}location": "/x/client.JKS"}, "keystore.location: only PEM is read"),
         ({**SSL, f"{KEY}password": "hunter2"}, "keystore.password is not supported: only PEM is read"),
@@ -125,6 +139,24 @@ def test_credentials_for_both_clients() -> None:
     assert parse_security({"kafka.security.protocol": "PLAINTEXT", JAAS: LOGIN}) == Security()
     for text in (repr(scram), repr(plain)):
         assert "hunter" not in text
+
+
+def test_a_login_that_gives_tokens(tmp_path: Path) -> None:
+    """librdkafka asks for them by a callback; where there is none that is told before it waits for one."""
+    security = pickle.loads(pickle.dumps(parse_security(TOKENS)))
+    assert security.credentials == TokenLogin("https://issuer/token", "app", "hunter2")
+    assert "hunter" not in repr(security)
+    file = tmp_path / "token"
+    by_file = parse_security(
+        {**TOKENS, "kafka.sasl.oauthbearer.token.endpoint.url": file.as_uri(), JAAS: f"{MODULE} required extension_a=b;"}
+    )
+    with pytest.raises(AuthenticationError, match=r"no token for kafka.sasl.mechanism OAUTHBEARER: file:.*No such file"):
+        by_file.producer_properties()
+    issuer, now_s = Issuer(), int(time.time())
+    file.write_text(issuer.token(now_s))
+    properties = by_file.producer_properties()
+    assert properties.keys() == {"security.protocol", "sasl.mechanism", "oauth_cb"}
+    assert properties["oauth_cb"]("") == (file.read_text(), now_s + 3600, "alice", {"a": "b"})
 
 
 def test_a_file_that_is_not_there() -> None:
