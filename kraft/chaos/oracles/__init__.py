@@ -112,14 +112,11 @@ class WhiteBox:
             self.groups,
             self.transactions,
             Permissions(verdicts, whose, is_secured=is_secured),
-            Sessions(
-                verdicts,
-                whose,
-                is_secured=is_secured,
-                session_max_s=security.session_max_s(cluster.properties),
-            ),
             TakenByClients(verdicts, whose, is_secured=is_secured),
         )
+        if is_secured:
+            session_max_s = security.session_max_s(cluster.properties)
+            self._probes += (Sessions(verdicts, whose, session_max_s=session_max_s),)
 
     @contextmanager
     def installed(self) -> Iterator[None]:

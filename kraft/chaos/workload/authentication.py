@@ -1,4 +1,5 @@
-"""A simulated client says who it is, on a connection on which no answer is owed: SASL over `ClientConnection` (KIP-152)."""
+"""A simulated client says who it is, on a connection that nobody else uses now: SASL over `ClientConnection`
+(KIP-152, KIP-368)."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from kraft.security.scram import SaslError
 async def authenticate(
     connection: ClientConnection, credentials: Credentials, nonce: str, *, timeout_s: float
 ) -> float | None:
-    """Returns when the broker believes the client, for how many seconds; None: for ever. Raises ConnectionError, with the connection closed, if it does not
-    answer or refuses; SaslError if the broker accepted and did not prove that it knows the user."""
+    """Returns when the broker believes the client, for how many seconds; None: for ever. Raises ConnectionError, with
+    the connection closed, if it does not answer or refuses; SaslError if the broker accepted and did not prove that it
+    knows the user."""
     steps = sasl_exchange(credentials, nonce)
     loop = asyncio.get_running_loop()
     answer: Any = None

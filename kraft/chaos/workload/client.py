@@ -143,9 +143,12 @@ class Client:
         ]
 
     async def renew(self, connection: ClientConnection, credentials: Credentials) -> None:
-        """Says anew who it is, on a connection on which no answer is owed. Raises ConnectionError if the broker
-        refuses or does not answer: then the connection is closed."""
+        """Says anew who it is; whoever asks the broker meanwhile gets another connection. Raises ConnectionError if the
+        broker refuses or does not answer: then the connection is closed."""
+        del self._connections[connection.broker]
         await self._authenticate(connection, credentials)
+        if self._connections.setdefault(connection.broker, connection) is not connection:
+            connection.close("another one took its place")
 
     async def answers_stranger(self, broker: int, message: Message, version: int) -> bool:
         """Whether a broker answers somebody who does not say who he is. Raises OSError without a connection."""

@@ -28,8 +28,9 @@ from kraft.security.mechanisms import PLAIN
 
 RENEWED = "session renewed in time or after its end"
 REFUSED = "renewal of a session refused"
+REMOVED = "renewal refused since the user is no more"
 ENDED = "session ended, and its connection with it"
-EVENTS = (RENEWED, REFUSED, ENDED)
+EVENTS = (RENEWED, REFUSED, REMOVED, ENDED)
 TOKENS: Final = {PLAIN: 1, security.MECHANISM: 2}
 """How many the client sends to prove who it is."""
 _SAYING = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
@@ -78,14 +79,13 @@ def claimed(mechanism: str, token: bytes) -> str:
 class Sessions(Probes):
     """Probes on the dispatchers of secured brokers."""
 
-    def __init__(self, verdicts: Verdicts, whose: Whose, *, is_secured: bool, session_max_s: float) -> None:
+    def __init__(self, verdicts: Verdicts, whose: Whose, *, session_max_s: float) -> None:
         """`session_max_s`: how long guests are believed; 0: for ever."""
         self._verdicts = verdicts
         self._whose = whose
         self._session_max_s = session_max_s
         self._known: dict[Session, Known] = {}
-        if is_secured:
-            verdicts.declare(EVENTS)
+        verdicts.declare(EVENTS)
 
     @around(Dispatcher, "__call__")
     def _asked(self, original: Method, dispatcher: Dispatcher, context: Any) -> Any:
@@ -140,7 +140,8 @@ class Sessions(Probes):
         """The connection is told what became of what it said."""
         if answer.error_code:
             if known.proved:
-                self._verdicts.happened(REFUSED, known.proved)
+                is_removed = known.claimed == known.proved and known.proved not in known.users
+                self._verdicts.happened(REMOVED if is_removed else REFUSED, known.proved)
             return
         if answer.API_KEY is not ApiKey.SASL_AUTHENTICATE or not known.has_said_all:
             return

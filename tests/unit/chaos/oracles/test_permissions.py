@@ -9,8 +9,14 @@ import pytest
 
 from kraft.chaos import security
 from kraft.chaos.oracles.secured.permissions import Need, Permissions, needs, permits
-from kraft.chaos.oracles.secured.sessions import Known, claimed
-from kraft.chaos.oracles.secured.taken import BURST_S, WINDOW_S, Account, batches_bytes, rates_of
+from kraft.chaos.oracles.secured.taken import (
+    BURST_S,
+    WINDOW_S,
+    Account,
+    TakenByClients,
+    batches_bytes,
+    rates_of,
+)
 from kraft.chaos.swarm import scenario_of
 from kraft.chaos.swarm_features import SECURED_ODDS
 from kraft.network.session import Session
@@ -131,6 +137,9 @@ class Said:
     def declare(self, events):
         """Counters that may stay at zero."""
 
+    def counted(self, event, text=""):
+        self.events.append(event)
+
     def happened(self, event, text=""):
         self.events.append(event)
 
@@ -213,20 +222,13 @@ def test_the_batches_of_an_answer_are_counted_in_memory_and_in_files():
     assert batches_bytes(FetchResponse(responses=[FetchableTopicResponse(partitions=parts)])) == 46
 
 
-def test_names_are_read_out_of_tokens():
-    assert claimed("PLAIN", b"\0admin\0secret") == "admin"
-    assert claimed("SCRAM-SHA-256", b"n,,n=alice,r=nonce") == "alice"
-
-
-def test_a_client_has_said_all_with_the_last_token_of_its_mechanism():
-    known = Known()
-    known.handshake("SCRAM-SHA-256", {"alice"})
-    known.token(b"n,,n=bob,r=nonce", {"bob"})
-    assert (known.claimed, known.has_said_all, known.users) == ("bob", False, {"alice", "bob"})
-    known.token(b"c=biws,r=nonce,p=proof", set())
-    assert (known.claimed, known.has_said_all) == ("bob", True)
-    known.handshake("PLAIN", set())
-    assert (known.has_said_all, known.users) == (False, set())
+@pytest.mark.parametrize(("at_s", "oracles"), [(0.5, ["read-while-muted"]), (1.9999, []), (2.5, [])])
+def test_nothing_is_read_before_the_time_that_a_client_was_told(at_s, oracles):
+    said, session = Said(), Session("CLIENTS")
+    judge = TakenByClients(said, SimpleNamespace(node=lambda: 1), is_secured=True)
+    judge._told(SimpleNamespace(clock_s=lambda: 0.0), session, ProduceResponse(throttle_time_ms=2_000))
+    judge._judge_muted(session, at_s)
+    assert said.oracles == oracles
 
 
 def test_some_scenarios_are_secured_and_the_others_are_as_they_were():
