@@ -145,7 +145,8 @@ class Client:
     async def renew(self, connection: ClientConnection, credentials: Credentials) -> None:
         """Says anew who it is; whoever asks the broker meanwhile gets another connection. Raises ConnectionError if the
         broker refuses or does not answer: then the connection is closed."""
-        del self._connections[connection.broker]
+        if self._connections.get(connection.broker) is connection:
+            del self._connections[connection.broker]
         await self._authenticate(connection, credentials)
         if self._connections.setdefault(connection.broker, connection) is not connection:
             connection.close("another one took its place")
