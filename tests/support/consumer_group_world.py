@@ -82,7 +82,7 @@ class GroupWorld:
         self.log: list[tuple[Record, int]] = []
         """Records, and the wall time of each."""
         self.hidden: dict[str, frozenset[str]] | None = None
-        """The topics that each member may not describe; None: there is no authorizer."""
+        """The topics that each member may not describe, "*": that the others may not; None: there is no authorizer."""
         self._ids = iter(range(1, 10**9))
         self._tokens = iter(range(10**9))
         self.group = ConsumerGroup(GROUP_ID, self.context())
@@ -112,7 +112,7 @@ class GroupWorld:
         self, request: ConsumerGroupHeartbeatRequest, version: int = 1, client_id: str = "client"
     ) -> ConsumerGroupHeartbeatResponse:
         decisions, token = Decisions(), next(self._tokens)
-        hidden = (self.hidden or {}).get(request.member_id, frozenset())
+        hidden = self.hidden_from(request.member_id)
         client = Client(client_id, "/10.0.0.1")
         self.group.heartbeat(
             token, request, client, version, self.now, decisions, lambda name: name not in hidden
@@ -122,6 +122,11 @@ class GroupWorld:
         self.keep(decisions)
         response: ConsumerGroupHeartbeatResponse = reply.response
         return response
+
+    def hidden_from(self, member_id: str) -> frozenset[str]:
+        """What the member may not describe."""
+        hidden = self.hidden or {}
+        return hidden.get(member_id, hidden.get("*", frozenset()))
 
     def change_topics(self, *names: str) -> None:
         decisions = Decisions()
