@@ -34,8 +34,8 @@ WINDOW_S = 1.0
 """quota.window.size.seconds of secured scenarios."""
 BURST_S = 3.0
 """quota.window.num times that."""
-TOLD_EARLIER_S = 0.001
-"""A client is told whole milliseconds, rounded up."""
+TOLD_EARLIER_S = 0.002
+"""A client is told whole milliseconds, rounded up; and sums of seconds are rounded, too."""
 PRODUCED, FETCHED, WORKED = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 HELD: Final[Mapping[str, str]] = MappingProxyType(
     {key: f"{key} held for longer than a burst" for key in (PRODUCED, FETCHED, WORKED)}
