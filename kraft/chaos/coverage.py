@@ -22,6 +22,7 @@ from kraft.chaos.oracles.events import (
 )
 from kraft.chaos.oracles.group_log import COUNTERS as WRITTEN_BY_COORDINATORS
 from kraft.chaos.oracles.secured.permissions import EVENTS as OF_PERMISSIONS
+from kraft.chaos.oracles.secured.sessions import EVENTS as OF_SESSIONS
 from kraft.chaos.oracles.secured.taken import EVENTS as OF_QUOTAS
 from kraft.chaos.oracles.stable_offsets import COUNTERS as IN_LOGS
 from kraft.chaos.outcome import FAULT_PREFIX
@@ -48,6 +49,7 @@ EVENTS: Final = tuple(
             *EXPECTED,
             *OF_MEMBERS,
             *OF_PERMISSIONS,
+            *OF_SESSIONS,
             *OF_QUOTAS,
             *OF_GUESTS,
             *OF_SECURITY,

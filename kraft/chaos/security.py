@@ -25,6 +25,12 @@ SUPER_USERS: Final = frozenset(("User:admin", "User:ANONYMOUS"))
 VAULT: Final = "vault"
 """The topic of the guests."""
 GUESTS_GROUP: Final = "vault-readers"
+EXPRESSION: Final = "[a-z].*"
+"""What guests subscribe to: all topics but the internal ones."""
+SESSIONS: Final = f"listener.name.{CLIENTS.lower()}.{MECHANISM.lower()}.connections.max.reauth.ms"
+"""How long guests are believed; the others, by PLAIN, are for ever."""
+REQUEST_COST_S: Final = 0.004
+"""What each request of a guest costs the loop of a broker, which takes no time in this world."""
 
 PROPERTIES: Final[Mapping[str, str]] = {
     AUTHORIZER: "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -44,6 +50,11 @@ PROPERTIES: Final[Mapping[str, str]] = {
 def is_secured(properties: Mapping[str, str]) -> bool:
     """Whether clients of such nodes have to say who they are."""
     return AUTHORIZER in properties
+
+
+def session_max_s(properties: Mapping[str, str]) -> float:
+    """After how many seconds a guest has to say anew who it is; 0: never."""
+    return int(properties.get(SESSIONS, "0")) / 1000
 
 
 def guest(name: str) -> Credentials:

@@ -47,6 +47,8 @@ OLD_CLUSTER_ODDS, OLD_CLIENT_ODDS = 0.3, 0.25
 """Of clusters of transaction.version 1, and of clients that speak the older protocol to a cluster of version 2."""
 SECURED_ODDS = 0.2
 """The part of clusters whose clients say who they are, and with guests whose permissions change."""
+SHORT_SESSIONS_ODDS, SESSIONS_MS = 0.7, (2_500, 5_000)
+"""The part of these whose guests have to say anew who they are, and how often."""
 LEDGER, RESULTS, PROCESSORS = "ledger", "results", "processors"
 
 
@@ -179,11 +181,12 @@ def secured(rng: Random, scenario: Scenario) -> Scenario:
     for number, user in enumerate(rng.choices(security.GUESTS, k=rng.choice((2, 3))), first + 1):
         rate = rng.choice((10.0, 25.0))
         workloads.append(WorkloadSpec("guest", number, security.VAULT, per_second=rate, user=user))
+    sessions = {security.SESSIONS: str(rng.choice(SESSIONS_MS))} if rng.random() < SHORT_SESSIONS_ODDS else {}
     return replace(
         scenario,
         topics=(*scenario.topics, vault),
         workloads=(*scenario.workloads, *workloads),
-        properties={**scenario.properties, **security.PROPERTIES},
+        properties={**scenario.properties, **security.PROPERTIES, **sessions},
     )
 
 

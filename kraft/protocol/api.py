@@ -597,6 +597,7 @@ _ROWS = (
         ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0, "schemas.consumer_groups", _BROKER,
         _refuse(_group(_Op.READ)),
         _refuse(_topic(_Op.DESCRIBE), when=_subscribes_by_name),
+        _filter(_topic(_Op.DESCRIBE)),  # of the topics that an expression matches
     ),
     _api(
         ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0, "schemas.consumer_groups", _BROKER,

@@ -39,6 +39,7 @@ from tests.support.node_processes import until
 from tests.support.secured_cluster import (
     BOB,
     ERIN,
+    FRANK,
     MECHANISMS,
     MESSAGE_TIMEOUT_MS,
     PASSWORD,
@@ -328,6 +329,45 @@ def error_name(error: Exception) -> str:
     if isinstance(error, KafkaException):
         return str(error.args[0].name())
     return ErrorCode(error.errno).name  # type: ignore[attr-defined]
+
+
+def test_an_expression_finds_the_topics_that_its_user_may_describe(
+    secured: SecuredCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Groups of KIP-848: alice has all that match, frank his own, and more once he may."""
+    own, other = secured.create_topic("expressed"), secured.create_topic("expressed")
+
+    def reader(user: str) -> Consumer:
+        properties = secured.librdkafka("SASLTLS", "SCRAM-SHA-512", user=user)
+        consumer = Consumer(properties | {"group.id": f"{own}-{user}", "group.protocol": "consumer"})
+        consumer.subscribe(["^expressed.*"])
+        return consumer
+
+    def assigned(user: str) -> set[str]:
+        capsys.readouterr()
+        command = ["groups", "describe", f"{own}-{user}", "--json", "--bootstrap-server", secured.bootstrap]
+        if run(command) != 0:
+            return set()
+        members = json.loads(capsys.readouterr().out)["members"]
+        return {one["topic"] for member in members for one in member["partitions"]}
+
+    def have(expected: Mapping[str, set[str]]) -> bool:
+        for consumer in consumers:
+            consumer.poll(0.1)
+        return {user: assigned(user) for user in expected} == expected
+
+    secured.allow(f"User:{FRANK}", kinds=[ResourceType.TOPIC], operation=AclOperation.READ, name=own)
+    secured.allow(
+        f"User:{FRANK}", kinds=[ResourceType.GROUP], operation=AclOperation.READ, name=f"{own}-{FRANK}"
+    )
+    consumers = [reader(USER), reader(FRANK)]
+    try:
+        until(lambda: have({USER: {own, other}, FRANK: {own}}), "each has what he may see")
+        secured.allow(f"User:{FRANK}", kinds=[ResourceType.TOPIC], operation=AclOperation.READ, name=other)
+        until(lambda: have({USER: {own, other}, FRANK: {own, other}}), "frank has the other one, too")
+    finally:
+        for consumer in consumers:
+            consumer.close()
 
 
 @pytest.mark.parametrize("user", OUTCOMES)

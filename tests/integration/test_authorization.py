@@ -644,6 +644,26 @@ def test_each_right_of_each_api_is_among_the_cases() -> None:
     assert {key for key, *_ in denied} == {key for key, api in APIS.items() if api.permissions}
 
 
+def test_an_expression_comes_to_the_topics_that_its_member_may_describe(broker: Broker) -> None:
+    """KIP-848; anew with the next heartbeat whenever ACLs change."""
+
+    def topics() -> int:
+        body = heartbeat_of_consumer_group()
+        body.group_id, body.member_id = "expressions", "of-one"
+        body.subscribed_topic_names, body.subscribed_topic_regex = None, "seen.*"
+        answer = broker.client.call(body, 1)
+        assert codes(answer) == {ErrorCode.NONE}
+        return len(answer.assignment.topic_partitions)
+
+    assert topics() == 3
+    broker.deny((Op.DESCRIBE, TOPIC))
+    try:
+        assert topics() == 0
+    finally:
+        broker.deny_nothing()
+    assert topics() == 3
+
+
 # The command
 
 

@@ -179,7 +179,8 @@ class Simulation:
             names |= set(consumer.names)
             if consumer.regex:
                 prefix = consumer.regex.removesuffix(".*")
-                names |= {name for name in self.world.topics.names() if name.startswith(prefix)}
+                matching = {name for name in self.world.topics.names() if name.startswith(prefix)}
+                names |= matching - self.world.hidden_from(consumer.member_id)
         topics = [topic for name in names if (topic := self.world.topics.named(name)) is not None]
         return {(topic.topic_id, partition) for topic in topics for partition in range(topic.partitions)}
 
@@ -202,6 +203,7 @@ STEPS = st.one_of(
     st.tuples(st.just("leave"), WHO, st.sampled_from([-1, -2])),
     st.tuples(st.just("crash"), WHO),
     st.tuples(st.just("topic"), st.sampled_from(TOPICS), st.integers(1, 5), st.booleans()),
+    st.tuples(st.just("hide"), st.frozensets(st.sampled_from(TOPICS))),
     st.tuples(st.just("tick"), st.sampled_from([1_000, 5_000, 5_000, 21_000])),
     st.tuples(st.just("load"), st.sampled_from(["", *TOPICS])),
 )
@@ -214,6 +216,9 @@ def play(simulation: Simulation, step: tuple[object, ...]) -> None:
         case "topic", str(name), int(partitions), bool(is_deleted):
             change_topic(world, name, 0 if is_deleted else partitions)
             world.change_topics(name)
+        case "hide", frozenset(hidden):
+            if world.hidden is not None:
+                world.hide({"*": hidden})
         case "tick", int(ms):
             world.tick(ms)
         case "load", str(name):
@@ -262,9 +267,13 @@ def play_with(simulation: Simulation, consumer: Consumer, step: tuple[object, ..
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(st.lists(STEPS, min_size=20, max_size=60))
-def test_every_partition_has_one_owner_in_the_end_and_never_two(steps: list[tuple[object, ...]]) -> None:
+@given(st.lists(STEPS, min_size=20, max_size=60), st.booleans())
+def test_every_partition_has_one_owner_in_the_end_and_never_two(
+    steps: list[tuple[object, ...]], has_authorizer: bool
+) -> None:
     simulation = Simulation()
+    if has_authorizer:
+        simulation.world.hide({"*": frozenset()})
     simulation.world.topics.put("t-a", 3)
     for step in steps:
         play(simulation, step)

@@ -81,6 +81,8 @@ class GroupWorld:
         self.settings = settings or GroupSettings()
         self.log: list[tuple[Record, int]] = []
         """Records, and the wall time of each."""
+        self.hidden: dict[str, frozenset[str]] | None = None
+        """The topics that each member may not describe, "*": that the others may not; None: there is no authorizer."""
         self._ids = iter(range(1, 10**9))
         self._tokens = iter(range(10**9))
         self.group = ConsumerGroup(GROUP_ID, self.context())
@@ -93,7 +95,14 @@ class GroupWorld:
             new_id=lambda: f"id-{next(self._ids)}",
             counters=self.counters,
             group_configs=lambda _group_id: self.configs,
+            authorizes=self.hidden is not None,
         )
+
+    def hide(self, hidden: dict[str, frozenset[str]]) -> None:
+        """ACLs change."""
+        self.hidden = (self.hidden or {}) | hidden
+        self.group._context = self.context()
+        self.group.on_acls_changed()
 
     @property
     def now(self) -> Moment:
@@ -103,12 +112,21 @@ class GroupWorld:
         self, request: ConsumerGroupHeartbeatRequest, version: int = 1, client_id: str = "client"
     ) -> ConsumerGroupHeartbeatResponse:
         decisions, token = Decisions(), next(self._tokens)
-        self.group.heartbeat(token, request, Client(client_id, "/10.0.0.1"), version, self.now, decisions)
+        hidden = self.hidden_from(request.member_id)
+        client = Client(client_id, "/10.0.0.1")
+        self.group.heartbeat(
+            token, request, client, version, self.now, decisions, lambda name: name not in hidden
+        )
         (reply,) = decisions.replies
         assert (reply.token, reply.about) == (token, GROUP_ID)
         self.keep(decisions)
         response: ConsumerGroupHeartbeatResponse = reply.response
         return response
+
+    def hidden_from(self, member_id: str) -> frozenset[str]:
+        """What the member may not describe."""
+        hidden = self.hidden or {}
+        return hidden.get(member_id, hidden.get("*", frozenset()))
 
     def change_topics(self, *names: str) -> None:
         decisions = Decisions()

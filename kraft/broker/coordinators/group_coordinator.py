@@ -88,6 +88,7 @@ class GroupCoordinator:
         self._verifier = verifier
         self._commit_timeout_s = config.get("offsets.commit.timeout.ms") / 1000
         self.settings = group_settings(config)
+        self._authorizes = bool(config.get("authorizer.class.name"))
         self.counters = GroupCounters()
         self.protocols: tuple[str, ...] = config.get("group.coordinator.rebalance.protocols")
         """The group protocols that clients may use."""
@@ -190,7 +191,9 @@ class GroupCoordinator:
     # -- metadata
 
     def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> None:
-        """Tells the shards which topics changed."""
+        """Tells the shards which topics changed, and of ACLs."""
+        if self._authorizes and changes.changed_acls:
+            self.runtime.each(lambda shard, now, out: shard.on_acls())
         changed, deleted = touched_topics(changes, image)
         if changed:
             self.runtime.each(lambda shard, now, out: shard.on_topics(changed, deleted, now, out))
@@ -207,6 +210,7 @@ class GroupCoordinator:
                 topic_max_bytes=partial(
                     batch_limit, self._replicas, TopicPartition(CONSUMER_OFFSETS, number)
                 ),
+                authorizes=self._authorizes,
             )
         )
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from kraft.broker.authorized_operations import authorized_operations
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
-from kraft.coordinator.groups.context import Client
+from kraft.coordinator.groups.context import Client, MayDescribe, describes_all
 from kraft.coordinator.groups.shard import (
     DeleteGroup,
     DescribeConsumerGroup,
@@ -72,18 +73,21 @@ def ask(
     body: Any = None,
     *,
     reads: bool = False,
+    may_describe: MayDescribe = describes_all,
 ) -> Deferred[Any, Answered]:
     """The reply of the group's shard, or what `refuse` makes of why there is none. `body` is what the shard is
     asked, if not the request's."""
-    asked = group_request(request, request.body if body is None else body)
+    asked = group_request(request, request.body if body is None else body, may_describe)
     replied = services.groups.submit(group_id, asked, reads=reads)
     return Deferred(replied, lambda reply: refuse(reply) if isinstance(reply, ErrorCode) else reply)
 
 
-def group_request(request: Request[Any], body: Any) -> GroupRequest:
+def group_request(
+    request: Request[Any], body: Any, may_describe: MayDescribe = describes_all
+) -> GroupRequest:
     """What a shard is asked, with who asks it."""
     client = Client(request.client_id or "", f"/{request.session.peer[0]}")
-    return GroupRequest(body, request.version, client)
+    return GroupRequest(body, request.version, client, may_describe)
 
 
 # -- members of classic groups
@@ -158,7 +162,9 @@ def handle_consumer_group_heartbeat(
 
     if not services.groups.serves_consumer_protocol:
         return refuse(ErrorCode.UNSUPPORTED_VERSION)
-    return ask(services, request, request.body.group_id, refuse)
+    judge = services.judge(request)
+    may_describe = describes_all if judge is None else partial(judge.shows, ResourceType.TOPIC)
+    return ask(services, request, request.body.group_id, refuse, may_describe=may_describe)
 
 
 async def handle_consumer_group_describe(

@@ -11,7 +11,7 @@ product carries neither hooks nor switches for its judges, and a renamed method 
 - `isr_by_lag`: how long a follower counts as in sync; `excuse`: the losses that injected faults explain;
 - `group_log`, `probes_groups`: the order of what coordinators of groups wrote, and what clients are told of it;
 - `stable_offsets`, `probes_transactions`: open transactions, and what readers of committed records are told;
-- `permissions`: what a broker served and refused, against its ACLs; `taken`: what clients took, against quotas;
+- `secured/`: what a broker served and refused, against its ACLs; who its clients are; what they took, against quotas;
 - `convergence`: the state at the end.
 
 All of it is incremental: it works when something changes.
@@ -45,6 +45,7 @@ from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.retention import RetentionJudge
 from kraft.chaos.oracles.secured.permissions import Permissions
+from kraft.chaos.oracles.secured.sessions import Sessions
 from kraft.chaos.oracles.secured.taken import TakenByClients
 from kraft.chaos.oracles.shadow_log import BIT_ROT, POWER_LOSS
 from kraft.chaos.oracles.wrapping import Probes, Whose
@@ -113,6 +114,9 @@ class WhiteBox:
             Permissions(verdicts, whose, is_secured=is_secured),
             TakenByClients(verdicts, whose, is_secured=is_secured),
         )
+        if is_secured:
+            session_max_s = security.session_max_s(cluster.properties)
+            self._probes += (Sessions(verdicts, whose, session_max_s=session_max_s),)
 
     @contextmanager
     def installed(self) -> Iterator[None]:

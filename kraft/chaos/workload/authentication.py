@@ -1,4 +1,5 @@
-"""A simulated client says who it is, on a connection that nobody uses yet: SASL over `ClientConnection` (KIP-152)."""
+"""A simulated client says who it is, on a connection that nobody else uses now: SASL over `ClientConnection`
+(KIP-152, KIP-368)."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ from kraft.security.scram import SaslError
 
 async def authenticate(
     connection: ClientConnection, credentials: Credentials, nonce: str, *, timeout_s: float
-) -> None:
-    """Returns when the broker believes the client. Raises ConnectionError, with the connection closed, if it does not
-    answer or refuses; SaslError if the broker accepted and did not prove that it knows the user."""
+) -> float | None:
+    """Returns when the broker believes the client, for how many seconds; None: for ever. Raises ConnectionError, with
+    the connection closed, if it does not answer or refuses; SaslError if the broker accepted and did not prove that it
+    knows the user."""
     steps = sasl_exchange(credentials, nonce)
     loop = asyncio.get_running_loop()
     answer: Any = None
@@ -34,8 +36,9 @@ async def authenticate(
             if frame is None:
                 raise ConnectionError(connection.reason)
             answer = decode_response(request.API_KEY, version, frame)
-    except StopIteration:
-        return
+    except StopIteration as done:
+        granted_s: float | None = done.value
+        return granted_s
     except SaslRefusal as refusal:
         connection.close("authentication failed")
         raise ConnectionError(refusal.code.name) from refusal

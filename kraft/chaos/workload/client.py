@@ -27,6 +27,8 @@ NONCE_BYTES = 12
 CONNECT_TIMEOUT_S = 1.0
 REQUEST_TIMEOUT_S = 2.0
 BACKOFF_S = (0.02, 0.1)
+RENEWAL_SHARE = 0.85
+"""Of a session, after which a client renews it."""
 METADATA_MAX_AGE_S = 2.0
 """Metadata is refreshed at least this often, so that the client leaves a deposed leader that still answers."""
 
@@ -127,7 +129,39 @@ class Client:
 
     async def _authenticate(self, connection: ClientConnection, credentials: Credentials) -> None:
         nonce = self.rng.randbytes(NONCE_BYTES).hex()
-        await authenticate(connection, credentials, nonce, timeout_s=CONNECT_TIMEOUT_S)
+        began_s = self.loop.time()
+        granted_s = await authenticate(connection, credentials, nonce, timeout_s=CONNECT_TIMEOUT_S)
+        connection.renew_at_s = None if granted_s is None else began_s + RENEWAL_SHARE * granted_s
+
+    def due_for_renewal(self) -> list[ClientConnection]:
+        """The open connections whose sessions soon end, or have ended."""
+        now_s = self.loop.time()
+        return [
+            one
+            for one in self._connections.values()
+            if not one.closed and one.renew_at_s is not None and one.renew_at_s <= now_s
+        ]
+
+    async def renew(self, connection: ClientConnection, credentials: Credentials) -> None:
+        """Says anew who it is; whoever asks the broker meanwhile gets another connection. Raises ConnectionError if the
+        broker refuses or does not answer: then the connection is closed."""
+        if self._connections.get(connection.broker) is connection:
+            del self._connections[connection.broker]
+        await self._authenticate(connection, credentials)
+        if self._connections.setdefault(connection.broker, connection) is not connection:
+            connection.close("another one took its place")
+
+    async def answers_stranger(self, broker: int, message: Message, version: int) -> bool:
+        """Whether a broker answers somebody who does not say who he is. Raises OSError without a connection."""
+        host, port = self._addresses[broker]
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await self.loop.create_connection(lambda: ClientConnection(broker), host, port)
+        answer: asyncio.Future[memoryview | None] = self.loop.create_future()
+        connection.request(message, version, CONNECT_TIMEOUT_S, lambda body: _settle(answer, body))
+        try:
+            return await answer is not None
+        finally:
+            connection.close("it was an attempt")
 
     async def lets_in(self, broker: int, credentials: Credentials) -> bool:
         """Whether a broker believes these, on a connection of their own. Raises OSError without a connection."""

@@ -55,6 +55,8 @@ class ClientConnection(asyncio.Protocol):
         self.closed = False
         self.reason = ""
         """Why it closed."""
+        self.renew_at_s: float | None = None
+        """When its client is to say anew who it is."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()

@@ -25,8 +25,12 @@ from quorum.metadata.acls import ALLOW, CLUSTER_NAME, DENY, LITERAL, PREFIXED
 SCRAM_SHA_256 = 1
 SALT = b"salt of the simulation"
 """One for all: what it costs to salt a password is paid once a user and run."""
-RATES = (200.0, 2_000.0)
-"""Quotas in bytes per second, of the order of what a guest sends."""
+QUOTAS = {
+    "producer_byte_rate": (200.0, 2_000.0),
+    "consumer_byte_rate": (200.0, 2_000.0),
+    "request_percentage": (1.0, 5.0),
+}
+"""Quotas and their values, of the order of what a guest takes."""
 USER_REMOVED, USER_MADE = "user removed", "user made"
 ACL_MADE, ACL_REMOVED, QUOTA_CHANGED = "ACL made", "ACL removed", "client quota changed"
 EVENTS = (USER_REMOVED, USER_MADE, ACL_MADE, ACL_REMOVED, QUOTA_CHANGED)
@@ -50,7 +54,7 @@ RESOURCES = (
 )
 HOSTS_MAX = 16
 """Hosts that an ACL may name: nodes and clients have the first addresses."""
-ACLS_MAX = 12
+ACLS_MAX = 14
 """Above, one is removed rather than made."""
 
 
@@ -96,12 +100,13 @@ class SecurityOperator(Workload):
             )
         if chance < 0.25:
             return USER_MADE, self._upsert(user)
-        if chance < 0.3:
-            ops = [OpData("producer_byte_rate", rng.choice(RATES), rng.random() < 0.4)]
+        if chance < 0.35:
+            key = rng.choice(list(QUOTAS))
+            ops = [OpData(key, rng.choice(QUOTAS[key]), rng.random() < 0.4)]
             return QUOTA_CHANGED, AlterClientQuotasRequest(
                 entries=[AlterationData([EntityData("user", user)], ops)]
             )
-        if acls and (chance < 0.6 or len(acls) >= ACLS_MAX):
+        if acls and (chance < 0.62 or len(acls) >= ACLS_MAX):
             one = rng.choice(acls)
             gone = DeleteAclsFilter(
                 one.resource_type,
@@ -119,8 +124,13 @@ class SecurityOperator(Workload):
 
     def _all_of_the_vault(self, user: str) -> CreateAclsRequest:
         """Without it a guest would hardly ever be served, and nothing could be taken from it."""
-        resource, principal = (ResourceType.TOPIC, security.VAULT, LITERAL), f"User:{user}"
-        return CreateAclsRequest([AclCreation(*resource, principal, "*", AclOperation.ALL, ALLOW)])
+        resources = (
+            (ResourceType.TOPIC, security.VAULT, LITERAL),
+            (ResourceType.GROUP, security.VAULT, PREFIXED),
+        )
+        return CreateAclsRequest(
+            [AclCreation(*one, f"User:{user}", "*", AclOperation.ALL, ALLOW) for one in resources]
+        )
 
     def _made(self, principal: str) -> CreateAclsRequest:
         rng = self.rng

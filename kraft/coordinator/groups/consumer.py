@@ -4,11 +4,15 @@ The shard calls it with requests, changes of topics and records. Every change of
 takes in, live as at loading: there is no other way to change it. A change of members, subscriptions or topics raises
 the group's epoch; the next heartbeat computes the target assignment of that epoch; each member then goes to it by
 itself (`reconciliation`). (Kafka's ConsumerGroup, and the part of its GroupMetadataManager that serves it.)
+
+Where there is an authorizer an expression comes to the topics that match and that the member may describe with whose
+heartbeat it is resolved; members with the same expression share that, as in Kafka. It is resolved anew with the next
+heartbeat of a member that has it when ACLs change, when a topic comes that matches, and after loading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -18,7 +22,15 @@ import structlog
 from kraft.coordinator.groups import consumer_records as records
 from kraft.coordinator.groups.assignors import ASSIGNORS, Assignment, AssignorMember
 from kraft.coordinator.groups.consumer_records import Change
-from kraft.coordinator.groups.context import Client, GroupContext, GroupSettings, GroupType, TopicPartitions
+from kraft.coordinator.groups.context import (
+    Client,
+    GroupContext,
+    GroupSettings,
+    GroupType,
+    MayDescribe,
+    TopicPartitions,
+    describes_all,
+)
 from kraft.coordinator.groups.reconciliation import (
     CurrentAssignment,
     MemberState,
@@ -79,6 +91,13 @@ class _Refused(Exception):
         self.error = error
 
 
+class _Asker(NamedTuple):
+    """The member whose heartbeat it is: its expression, and what it may describe."""
+
+    regex: str | None
+    may_describe: MayDescribe
+
+
 class _Review(NamedTuple):
     """The topics that a group would be subscribed to."""
 
@@ -111,7 +130,9 @@ class ConsumerGroup:
         self._subscriptions: dict[Subscription, tuple[Subscription, int]] = {}
         """One object for all members with the same, and how many they are."""
         self._resolved: dict[str, frozenset[str]] = {}
-        """The topics that each regular expression matched."""
+        """The topics that each regular expression came to."""
+        self._stale: set[str] = set()
+        """Resolved expressions that are to be resolved anew for a member that has them; none without an authorizer."""
         self._unreconciled: set[str] | None = set()
         """Members that are not at the target; None: to be counted anew when somebody asks."""
         self._must_review = False
@@ -232,8 +253,10 @@ class ConsumerGroup:
         version: int,
         now: Moment,
         decisions: Decisions,
+        may_describe: MayDescribe = describes_all,
     ) -> None:
-        """ConsumerGroupHeartbeat, of versions 0 and 1: a member joins, lives on, or leaves."""
+        """ConsumerGroupHeartbeat, of versions 0 and 1: a member joins, lives on, or leaves. `may_describe`: what the
+        sender may know of, while there is an authorizer."""
         try:
             _check_heartbeat(request, version, self._context.settings)
             if not self.exists and request.member_epoch != JOIN_GROUP_MEMBER_EPOCH:
@@ -241,13 +264,18 @@ class ConsumerGroup:
             if request.member_epoch < 0:
                 response = self._leave(request, now, decisions)
             else:
-                response = self._live_on(request, client, now, decisions)
+                response = self._live_on(request, client, may_describe, now, decisions)
         except _Refused as refused:
             response = ConsumerGroupHeartbeatResponse(error_code=refused.error, error_message=str(refused))
         decisions.reply(self.group_id, token, response)
 
     def _live_on(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client, now: Moment, decisions: Decisions
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        client: Client,
+        may_describe: MayDescribe,
+        now: Moment,
+        decisions: Decisions,
     ) -> ConsumerGroupHeartbeatResponse:
         old, replaced_id = self._member_of(request)
         new = self._updated(old, request, client)
@@ -260,9 +288,10 @@ class ConsumerGroup:
 
         epoch, resolved = self.group_epoch, self._resolved
         must_raise = not self.exists or new.subscription != old.subscription
-        if must_raise or self._must_review:
+        asker = _Asker(new.subscription.regex, may_describe)
+        if must_raise or self._must_review or self._is_to_resolve(asker.regex):
             look_at = self._all_topics() if self._must_review and self._resolved else frozenset()
-            review = self._review(self._subscriptions_with(former_id, new), now, look_at)
+            review = self._review(self._subscriptions_with(former_id, new), now, look_at, asker)
             changes += review.changes
             resolved = dict(review.resolved)
             if must_raise or review.changes or review.metadata_hash != self._metadata_hash:
@@ -282,6 +311,7 @@ class ConsumerGroup:
 
         self._apply(changes, encoded, now, decisions)
         self._must_review = False
+        self._stale.discard(asker.regex or "")
         if replaced_id is not None:
             self._cancel_timers(replaced_id)
         self._set_session_timer(new.member_id, now)
@@ -399,6 +429,10 @@ class ConsumerGroup:
         changed = frozenset(names)
         if not self._members or not self._is_touched_by(changed):
             return
+        if self._context.authorizes:
+            self._stale.update(
+                regex for regex, known in self._resolved.items() if matching(regex, changed - known)
+            )
         review = self._review(self._subscriptions, now, changed)
         if review.metadata_hash == self._metadata_hash and not review.changes:
             return
@@ -409,6 +443,17 @@ class ConsumerGroup:
             _log.warning("a group keeps its former topics", group=self.group_id, reason=str(refused))
             return
         self._apply(changes, encoded, now, decisions)
+
+    def on_acls_changed(self) -> None:
+        """What members may describe changed; there is an authorizer."""
+        self._stale = set(self._resolved)
+
+    def _is_to_resolve(self, regex: str | None) -> bool:
+        """Whether an expression waits for a member that has it."""
+        return self._context.authorizes and regex is not None and self._is_open(regex)
+
+    def _is_open(self, regex: str) -> bool:
+        return regex not in self._resolved or regex in self._stale
 
     def _is_touched_by(self, names: frozenset[str]) -> bool:
         for subscription in self._subscriptions:
@@ -432,7 +477,11 @@ class ConsumerGroup:
         return subscriptions
 
     def _review(
-        self, subscriptions: Iterable[Subscription], now: Moment, look_at: frozenset[str] = frozenset()
+        self,
+        subscriptions: Iterable[Subscription],
+        now: Moment,
+        look_at: frozenset[str] = frozenset(),
+        asker: _Asker | None = None,
     ) -> _Review:
         """What the subscriptions come to. Expressions that are new are matched with all topics, the known ones with
         the topics of `look_at`: it holds those that may have changed."""
@@ -448,15 +497,28 @@ class ConsumerGroup:
         ]
         for pattern in sorted(patterns):
             known = self._resolved.get(pattern)
-            if known is None:
+            if self._context.authorizes:
+                topics = self._visible(pattern, look_at - existing, asker)
+            elif known is None:
                 topics = matching(pattern, self._context.topics.names())
             else:
                 topics = (known - look_at) | matching(pattern, existing) if look_at else known
+            if topics is None:
+                continue
             resolved[pattern] = topics
             if topics != known:
                 value = records.ConsumerGroupRegularExpressionValue(sorted(topics), 0, now.wall_ms)
                 changes.append((records.ConsumerGroupRegularExpressionKey(self.group_id, pattern), value))
         return _Review(resolved, self._hash_of(subscriptions, resolved), changes)
+
+    def _visible(self, pattern: str, gone: Set[str], asker: _Asker | None) -> frozenset[str] | None:
+        """What an expression comes to where there is an authorizer: nobody but a member that has it adds topics. None
+        until one has asked."""
+        if asker is not None and asker.regex == pattern and self._is_open(pattern):
+            matched = matching(pattern, self._context.topics.names())
+            return frozenset(name for name in matched if asker.may_describe(name))
+        known = self._resolved.get(pattern)
+        return None if known is None else known - gone
 
     def _all_topics(self) -> frozenset[str]:
         """Those that exist, and those that expressions matched when they did."""
@@ -799,11 +861,14 @@ class ConsumerGroup:
                 self._resolved[key.regular_expression] = frozenset(value.topics)
             case records.ConsumerGroupRegularExpressionKey(), None:
                 self._resolved.pop(key.regular_expression, None)
+                self._stale.discard(key.regular_expression)
 
     def on_loaded(self, now: Moment, decisions: Decisions) -> None:
         """All records are replayed, or nobody could be heard for a while: every member has a whole session from now,
         and all its time to give up partitions. Whether topics changed is looked at with the next heartbeat."""
         self._must_review = True
+        if self._context.authorizes:
+            self.on_acls_changed()
         for member in self._members.values():
             self._set_session_timer(member.member_id, now)
             self._set_rebalance_timer(member, now)

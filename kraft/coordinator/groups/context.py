@@ -12,6 +12,14 @@ from kraft.protocol.errors import ErrorCode
 
 INT_MAX = 2**31 - 1
 
+MayDescribe = Callable[[str], bool]
+"""Whether somebody may know of the topic of that name, now."""
+
+
+def describes_all(topic: str) -> bool:
+    """Where there is no authorizer everybody may know of every topic."""
+    return True
+
 
 class GroupType(StrEnum):
     """By their names in ListGroups (KIP-848)."""
@@ -93,6 +101,8 @@ class GroupContext:
     """The dynamic configs of a group (the resource GROUP)."""
     topic_max_bytes: Callable[[], int | None] = lambda: None
     """max.message.bytes of the internal topic as it is now; None where that is not known."""
+    authorizes: bool = False
+    """Whether there is an authorizer: then an expression is matched for a member that has it, and for no other."""
 
     @property
     def record_max_bytes(self) -> int:

@@ -17,7 +17,7 @@ from kraft.coordinator.groups import group_metadata
 from kraft.coordinator.groups.classic import ClassicGroup
 from kraft.coordinator.groups.consumer import ConsumerGroup
 from kraft.coordinator.groups.consumer_records import CONSUMER_GROUP_RECORDS
-from kraft.coordinator.groups.context import Client, GroupContext, GroupType
+from kraft.coordinator.groups.context import Client, GroupContext, GroupType, MayDescribe, describes_all
 from kraft.coordinator.groups.offset_records import KEY_TYPES as OFFSET_KEY_TYPES
 from kraft.coordinator.groups.offsets import GroupOffsets
 from kraft.coordinator.record_schema import type_of_key
@@ -68,6 +68,8 @@ class GroupRequest(NamedTuple):
     body: Any
     version: int
     client: Client
+    may_describe: MayDescribe = describes_all
+    """Of whoever asks; the group asks it when it decides."""
 
 
 class FetchOffsets(NamedTuple):
@@ -281,7 +283,7 @@ class GroupShard:
             return
         consumer = group if isinstance(group, ConsumerGroup) else ConsumerGroup(body.group_id, self._context)
         told = Decisions()
-        consumer.heartbeat(token, body, request.client, request.version, now, told)
+        consumer.heartbeat(token, body, request.client, request.version, now, told, request.may_describe)
         if isinstance(group, ClassicGroup) and consumer.exists:
             group.delete(decisions)
         self._keep(consumer, group)
@@ -378,6 +380,12 @@ class GroupShard:
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
                 group.on_topics_changed(changed, now, decisions)
+
+    def on_acls(self) -> None:
+        """Permissions changed: what expressions matched may be seen by others now."""
+        for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                group.on_acls_changed()
 
     def _sweep(self, now: Moment, decisions: Decisions) -> None:
         if self.offsets.drop_dead(decisions):

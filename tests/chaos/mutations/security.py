@@ -13,10 +13,15 @@ from kraft.broker.handlers import fetch_looks
 from kraft.chaos import security
 from kraft.chaos.scenario import NodeSpec, Scenario
 from kraft.chaos.swarm_features import secured
+from kraft.coordinator.groups.consumer import ConsumerGroup
+from kraft.coordinator.groups.context import describes_all
+from kraft.coordinator.groups.shard import GroupShard
 from kraft.network.session import Session
+from kraft.protocol.api import ApiKey
 from kraft.security import scram
+from kraft.security.authentication import Authentication
 from kraft.security.authorizer import StandardAuthorizer, _Patterns, _Rule
-from kraft.security.sasl_servers import PlainServer, Step
+from kraft.security.sasl_servers import PlainServer, ScramUsers, Step
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 from tests.chaos.mutations.stages import ClusterStage
 
@@ -29,7 +34,8 @@ def _guests(seed: int) -> Scenario:
     nodes = tuple(NodeSpec(number) for number in (1, 2, 3))
     scenario = secured(Random(f"{seed}/guests"), Scenario(seed, SECONDS, nodes, (), ()))
     workloads = tuple(replace(one, per_second=30.0 if one.user else 4.0) for one in scenario.workloads)
-    return replace(scenario, workloads=workloads)
+    properties = {**scenario.properties, security.SESSIONS: "2500"}
+    return replace(scenario, workloads=workloads, properties=properties)
 
 
 GUESTS = ClusterStage("guests", _guests)
@@ -88,6 +94,50 @@ def _any_password(server: Any, token: bytes) -> Step:
 
 def _never_muted(session: Any, until_s: float) -> None:
     """It reads on."""
+
+
+def _told_and_not_muted(quotas: Any, session: Any, kind: str, wait_ms: int) -> int:
+    return quotas._counted(kind, wait_ms) if wait_ms > 0 else 0  # type: ignore[no-any-return]
+
+
+def _for_ever(original: Callable[..., str | None]) -> Callable[..., str | None]:
+    def problem(authentication: Any, api_key: int, now_s: float) -> str | None:
+        return None if authentication.principal else original(authentication, api_key, now_s)
+
+    return problem
+
+
+def _lets_strangers_ask(original: Callable[..., str | None]) -> Callable[..., str | None]:
+    def problem(authentication: Any, api_key: int, now_s: float) -> str | None:
+        return None if api_key == ApiKey.METADATA else original(authentication, api_key, now_s)
+
+    return problem
+
+
+def _takes_over(original: Callable[..., Any]) -> Callable[..., Any]:
+    def known(authentication: Any, principal: str, *rest: Any) -> Any:
+        authentication._before = None
+        return original(authentication, principal, *rest)
+
+    return known
+
+
+def _remembers_users(original: Callable[..., Any]) -> Callable[..., Any]:
+    def credential(users: Any, mechanism: str, name: str) -> Any:
+        remembered = vars(users).setdefault("remembered", {})
+        found = original(users, mechanism, name)
+        if found[1]:
+            remembered[mechanism, name] = found
+        return remembered.get((mechanism, name), found)
+
+    return credential
+
+
+def _sees_all(original: Callable[..., None]) -> Callable[..., None]:
+    def heartbeat(group: Any, *arguments: Any) -> None:
+        original(group, *arguments[:-1], describes_all)
+
+    return heartbeat
 
 
 MUTATIONS = (
@@ -171,6 +221,67 @@ MUTATIONS = (
         GUESTS,
         (Patch(BrokerQuotas, "_produced", replaced_by(lambda quotas, request, size_bytes, now_s: 0.0)),),
     ),
+    Mutation(
+        "fetch-quota-not-muted",
+        "who fetched more than its quota is told so and read on",
+        ("read-while-muted",),
+        GUESTS,
+        (Patch(BrokerQuotas, "throttle", replaced_by(_told_and_not_muted)),),
+    ),
+    Mutation(
+        "fetch-quota-not-counted",
+        "what is fetched counts for no quota",
+        ("quota-exceeded",),
+        GUESTS,
+        (Patch(BrokerQuotas, "fetched", replaced_by(lambda quotas, request, size_bytes: 0)),),
+    ),
+    Mutation(
+        "request-time-not-counted",
+        "the loop's time counts for no quota",
+        ("quota-exceeded",),
+        GUESTS,
+        (Patch(BrokerQuotas, "_worked", replaced_by(lambda quotas, request, busy_s, now_s: 0.0)),),
+    ),
+    Mutation(
+        "strangers-served",
+        "Metadata is answered to whoever asks (KIP-43)",
+        ("authentication",),
+        GUESTS,
+        (Patch(Authentication, "problem", _lets_strangers_ask),),
+    ),
+    Mutation(
+        "session-never-ends",
+        "a client is believed after the end of its session (KIP-368)",
+        ("session-outlived",),
+        GUESTS,
+        (Patch(Authentication, "problem", _for_ever),),
+    ),
+    Mutation(
+        "principal-changes",
+        "a connection becomes somebody else's when it is said anew whose it is (KIP-368)",
+        ("principal-changed",),
+        GUESTS,
+        (Patch(Authentication, "_known", _takes_over),),
+    ),
+    Mutation(
+        "removed-user-believed",
+        "a user that was removed is believed on brokers that knew it",
+        ("authentication",),
+        GUESTS,
+        (Patch(ScramUsers, "credential", _remembers_users),),
+    ),
+    Mutation(
+        "expression-unfiltered",
+        "an expression comes to topics that its member may not describe (KIP-848)",
+        (SERVED,),
+        GUESTS,
+        (Patch(ConsumerGroup, "heartbeat", _sees_all),),
+    ),
+    Mutation(
+        "expression-outlives-a-change",
+        "what an expression came to stays when ACLs change",
+        (SERVED,),
+        GUESTS,
+        (Patch(GroupShard, "on_acls", replaced_by(lambda shard: None)),),
+    ),
 )
-"""That a principal stays the same when it authenticates again needs sessions that end: a unit test holds it
-(`test_another_principal_cannot_take_a_connection_over`)."""

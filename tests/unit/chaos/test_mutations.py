@@ -83,7 +83,10 @@ ORACLES = frozenset(
         "served-without-permission",
         "refused-with-permission",
         "authentication",
+        "principal-changed",
+        "session-outlived",
         "quota-exceeded",
+        "read-while-muted",
         *QUORUM_ORACLES,
     }
 )

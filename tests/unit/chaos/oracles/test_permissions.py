@@ -9,7 +9,14 @@ import pytest
 
 from kraft.chaos import security
 from kraft.chaos.oracles.secured.permissions import Need, Permissions, needs, permits
-from kraft.chaos.oracles.secured.taken import BURST_S, Account
+from kraft.chaos.oracles.secured.taken import (
+    BURST_S,
+    WINDOW_S,
+    Account,
+    TakenByClients,
+    batches_bytes,
+    rates_of,
+)
 from kraft.chaos.swarm import scenario_of
 from kraft.chaos.swarm_features import SECURED_ODDS
 from kraft.network.session import Session
@@ -17,6 +24,11 @@ from kraft.protocol.api import AclOperation, ApiKey, ResourceType
 from kraft.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kraft.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kraft.protocol.schemas.acls import AclCreationResult, CreateAclsResponse, DescribeAclsResponse
+from kraft.protocol.schemas.consumer_groups import (
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
+)
 from kraft.protocol.schemas.find_coordinator import Coordinator, FindCoordinatorResponse
 from quorum.metadata.acls import ALLOW, CLUSTER_NAME, DENY, LITERAL, PREFIXED, Acl
 
@@ -95,6 +107,15 @@ def image() -> Any:
             FindCoordinatorResponse(coordinators=[Coordinator("g", -1, "", -1, 30)]),
             [Need(DESCRIBE, GROUP, "g", True)],
         ),
+        (
+            ConsumerGroupHeartbeatResponse(
+                assignment=HeartbeatAssignment(
+                    [HeartbeatTopicPartitions(b"1" * 16, [0]), HeartbeatTopicPartitions(b"2" * 16, [0])]
+                )
+            ),
+            [Need(DESCRIBE, TOPIC, "vault", False)],
+        ),
+        (ConsumerGroupHeartbeatResponse(error_code=30), []),
         (DescribeAclsResponse(error_code=31), [Need(DESCRIBE, CLUSTER, CLUSTER_NAME, True)]),
         (
             CreateAclsResponse(results=[AclCreationResult(0)]),
@@ -115,6 +136,9 @@ class Said:
 
     def declare(self, events):
         """Counters that may stay at zero."""
+
+    def counted(self, event, text=""):
+        self.events.append(event)
 
     def happened(self, event, text=""):
         self.events.append(event)
@@ -172,6 +196,39 @@ def test_an_account_bounds_what_is_taken_by_quota_burst_and_last_requests():
     assert account.bound(71.0) == 100 * (61 + BURST_S) + 800 + 500 * 2, (
         "each may come again when it was muted longest"
     )
+
+
+def test_an_account_of_time_is_released_every_window():
+    """Longer than that nobody is muted for the loop's time, however much it took."""
+    session = Session("CLIENTS")
+    account = Account(rate=0.01, since_s=0.0, muted_at_most_s=WINDOW_S)
+    for _ in range(3):
+        account.take(session, 0.5)
+    assert account.bound(2.0) == pytest.approx(0.01 * (2 + BURST_S) + 0.5 + 0.5 * 2)
+
+
+def test_rates_are_those_of_guests_in_bytes_and_in_seconds_of_the_loop():
+    quotas = {
+        (("user", "alice"),): {"consumer_byte_rate": 200.0, "request_percentage": 5.0},
+        (("user", "mallory"),): {"consumer_byte_rate": 1.0},
+    }
+    found = rates_of(SimpleNamespace(client_quotas=quotas))
+    assert found == {(ALICE, "consumer_byte_rate"): 200.0, (ALICE, "request_percentage"): 0.05}
+
+
+def test_the_batches_of_an_answer_are_counted_in_memory_and_in_files():
+    slices = [SimpleNamespace(length=40), b"1234"]
+    parts = [PartitionData(records=slices), PartitionData(records=b"12"), PartitionData(records=None)]
+    assert batches_bytes(FetchResponse(responses=[FetchableTopicResponse(partitions=parts)])) == 46
+
+
+@pytest.mark.parametrize(("at_s", "oracles"), [(0.5, ["read-while-muted"]), (1.9999, []), (2.5, [])])
+def test_nothing_is_read_before_the_time_that_a_client_was_told(at_s, oracles):
+    said, session = Said(), Session("CLIENTS")
+    judge = TakenByClients(said, SimpleNamespace(node=lambda: 1), is_secured=True)
+    judge._told(SimpleNamespace(clock_s=lambda: 0.0), session, ProduceResponse(throttle_time_ms=2_000))
+    judge._judge_muted(session, at_s)
+    assert said.oracles == oracles
 
 
 def test_some_scenarios_are_secured_and_the_others_are_as_they_were():

@@ -71,6 +71,12 @@ class Story:
         for name, partitions in options.items():
             self.world.topics.put(name, int(partitions))
 
+    def do_hide(self, arguments: list[str], options: dict[str, str]) -> None:
+        """hide MEMBER [TOPIC...]: ACLs let the member describe all topics but these. From the first on there is an
+        authorizer."""
+        member_id, *topics = arguments
+        self.world.hide({member_id: frozenset(topics)})
+
     def do_tick(self, arguments: list[str], options: dict[str, str]) -> None:
         self.world.tick(int(arguments[0]))
 
