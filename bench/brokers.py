@@ -23,7 +23,7 @@ from kraft.local_cluster.cluster import LocalCluster, deadline
 from kraft.runtime.free_ports import free_port_range
 
 TOPIC = "bench"
-CLUSTER_START_TIMEOUT_S = 120.0
+CLUSTER_START_TIMEOUT_S = 180.0
 TOPIC_TIMEOUT_S = 60.0
 CONTROLLER_TIMEOUT_S = 30.0
 SETTINGS: Mapping[str, str] = {}

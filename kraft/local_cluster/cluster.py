@@ -52,7 +52,7 @@ from partitions.log.node_logs.data_directory import CLEAN_SHUTDOWN_FILE
 from quorum.metadata.records import UserScramCredential
 from quorum.voter_status import NO_LEADER
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 """A node needs two or three seconds, most of them CPU time, and a busy host may have little to give."""
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
