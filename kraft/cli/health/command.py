@@ -39,7 +39,10 @@ class Look(NamedTuple):
 
 def health(
     watch: Annotated[
-        bool, typer.Option("--watch", help="Look again each second and tell of changes (+ is new, - is over), until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--watch", help="Look again each second and tell of changes (+ is new, - is over), until Ctrl-C."
+        ),
     ] = False,
     exit_when_healthy: Annotated[
         bool, typer.Option("--exit-when-healthy", help="Look again until nothing is wrong, then end.")

@@ -71,7 +71,9 @@ def shown(view: Overview | None, why: str | None = None) -> list[str]:
 def test_long_names_and_sentences_leave_the_rest_where_it_is() -> None:
     long = [partition("a-topic-" + "x" * 200, number, -1, []) for number in range(4)]
     many = [partition(f"topic-{number:03}", 0, 1, [1, 2]) for number in range(100)]
-    before, now = (Sample(at_s, seen(*long, *many), ends(**{"topic-007": [end]})) for at_s, end in ((1, 0), (2, 9)))
+    before, now = (
+        Sample(at_s, seen(*long, *many), ends(**{"topic-007": [end]})) for at_s, end in ((1, 0), (2, 9))
+    )
     view = replace(overview(before, now), cluster_id="c" * 22)
     lines = shown(view)
     assert "records/s" in lines[1], "the second line of the head"

@@ -136,9 +136,7 @@ async def test_a_large_family_is_one_and_leaves_others_their_turn(world: BrokerW
     await world.start(*topic("t", 1, *([(1,)] * partitions)))
     turns = Turns()
     replicas, logs = tuple(world.replicas.partitions()), dict(world.logs.logs)
-    text = await exposition(
-        partition_families(TopicsSnapshot(TopicsMetrics(), replicas, logs, world.image))
-    )
+    text = await exposition(partition_families(TopicsSnapshot(TopicsMetrics(), replicas, logs, world.image)))
     turns.end()
     numbers = re.findall(rb'\nkafka_log_log_size{partition="(\d+)",topic="t"} ', text)
     assert [int(number) for number in numbers] == list(range(partitions))
@@ -166,5 +164,7 @@ async def test_a_family_that_comes_whole_is_written_in_steps() -> None:
     turns.end()
     assert turns.count >= 4
     assert text.count("# HELP big Of many.") == text.count("# TYPE big gauge") == 1
-    assert [int(value) for value in re.findall(r'big{n="(\d+)"}', text)] == list(range(SAMPLES_PER_STEP * 3 + 1))
+    assert [int(value) for value in re.findall(r'big{n="(\d+)"}', text)] == list(
+        range(SAMPLES_PER_STEP * 3 + 1)
+    )
     assert text.endswith("small_total 1.0\n")

@@ -240,7 +240,9 @@ def test_voters_prepare_to_take_over_a_large_cluster(monkeypatch: pytest.MonkeyP
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0)
             led = server._state._index.led_by(1)
-            assert led == 7 if node_id == leader else led >= 3, "as of the last three records that changed much"
+            assert led == 7 if node_id == leader else led >= 3, (
+                "as of the last three records that changed much"
+            )
 
     told(story, 3)
 
