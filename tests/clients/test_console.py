@@ -244,6 +244,11 @@ def test_what_is_wrong_comes_first_and_leads_there(browser: Browser, world: Worl
         expect(page.get_by_role("heading", level=1)).to_have_text(f"Broker {world.dead}")
         expect(page.locator(".crumbs .pill").first).to_have_text(re.compile("fenced|silent"))
         page.wait_for_selector("text=Listeners")
+        expect(page.locator("main")).to_contain_text("The broker does not answer")
+        expect(page.locator("main")).not_to_contain_text("DESCRIBE_CONFIGS")
+        page = seen.show("overview", ".problems")
+        page.locator(".problems li", has_text="has no leader").first.get_by_role("link").click()
+        expect(page.locator("main table.grid tbody tr").first).to_contain_text("none", timeout=WAIT_MS)
         seen.judged()
 
 

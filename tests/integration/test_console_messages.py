@@ -336,9 +336,8 @@ def test_a_tail_takes_in_partitions_that_are_added(shared_cluster: ThreadedClust
     ):
         assert next(of_all)[1] == {"next_offsets": {"0": 0}, "partitions_left_out": 0}
         next(of_one)
-        grown = AdminClient({"bootstrap.servers": shared_cluster.bootstrap, **QUIET}).create_partitions(
-            [NewPartitions(topic, 3)], request_timeout=CALL_S
-        )
+        admin = AdminClient({"bootstrap.servers": shared_cluster.bootstrap, **QUIET})
+        grown = admin.create_partitions([NewPartitions(topic, 3)], request_timeout=CALL_S)
         grown[topic].result(CALL_S)
         shared_cluster.wait_in_sync(topic)
         produce(shared_cluster, topic, *({"partition": n, "value": b"in %d" % n} for n in (2, 1, 0)))

@@ -43,7 +43,7 @@ STEP_BYTES = 64 * 1024
 """Of metadata that are asked for at once; a larger batch comes by itself."""
 HISTORY_BYTES = 4 * 1024 * 1024
 """As long as nothing has been published yet."""
-RECORDS_PER_STEP: Final = 1000
+RECORDS_PER_STEP: Final = 500
 """That are taken in, some milliseconds' worth, before heartbeats and requests have their turn."""
 
 

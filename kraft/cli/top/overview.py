@@ -176,7 +176,10 @@ def topic_table(view: Overview, rows_max: int, columns_max: int | None) -> Rows:
         room = columns_max - sum(len(GAP) + max(map(len, column)) for column in others)
         for row in rows:
             row[0] = _cut(row[0], max(NAME_LEAST, room))
-    return Rows(names, rows)
+    table = Rows(names)
+    for row in rows:
+        table.add(*row)
+    return table
 
 
 def _cut(name: str, length: int) -> str:

@@ -13,7 +13,7 @@ export function silentVoters(voters) {
 }
 
 const COLUMNS = [
-  { title: "Node", cell: (row) => html`<b>${row.id}</b>${row.is_leader ? html` ${pill("good", "leader")}` : ""}` },
+  { title: "Node", cell: (row) => html`<b>${row.id}</b>${row.is_leader ? html` ${pill("good", "leader")}` : row.isSilent ? html` ${pill("bad", "silent")}` : ""}` },
   { title: "Log end", num: true, cell: (row) => count(row.log_end_offset) },
   { title: "Lag", num: true, hint: "records behind the leader's log end", cell: (row) => alarm(row.lag, row.lag > 1000 ? "bad" : "warn") },
   { title: "Last fetch", num: true, cell: (row) => (row.is_leader ? html`<span class="dim">leads</span>` : ago(row.last_fetch_at_ms)) },
@@ -23,4 +23,4 @@ const COLUMNS = [
 ];
 
 export const voterTable = (label, rows, silent = []) =>
-  table({ label, columns: COLUMNS, rows, rowClass: (row) => (silent.includes(row) ? "bad" : "") });
+  table({ label, columns: COLUMNS, rows: rows.map((row) => ({ ...row, isSilent: silent.includes(row) })), rowClass: (row) => (row.isSilent ? "bad" : "") });

@@ -120,9 +120,9 @@ function heading(column, order, onsort) {
   }</span></button></th>`;
 }
 
-/** Terms and what they are: [[term, value]] */
+/** Terms and what they are: [[term, value]], or [term, value, "wide"] */
 export const facts = (pairs) =>
-  html`<dl class="facts">${pairs.map(([term, value]) => html`<div><dt>${term}</dt><dd>${value}</dd></div>`)}</dl>`;
+  html`<dl class="facts">${pairs.map(([term, value, width = ""]) => html`<div class=${width}><dt>${term}</dt><dd>${value}</dd></div>`)}</dl>`;
 
 /**
  * A list that the server pages, sorts and searches, with its place kept in the address.

@@ -25,7 +25,7 @@ const REQUESTS = [
   { title: "Total, mean", num: true, cell: (row) => duration(row.total_ms) },
   ...PHASES.flatMap((phase) => [
     { title: `${phase[0].toUpperCase()}${phase.slice(1)}`, num: true, hint: `${phase}: mean`, cell: (row) => time(row[phase], "mean_ms") },
-    { title: "p99", num: true, hint: `${phase}: 99 % took at most this long`, cell: (row) => html`<span class="dim">${row[phase] ? `≤ ${time(row[phase], "p99_ms")}` : UNKNOWN}</span>` },
+    { title: "p99", num: true, hint: `${phase}: 99 % took at most this long`, cell: (row) => html`<span class="dim">${row[phase]?.p99_ms === undefined || row[phase].p99_ms === null ? UNKNOWN : `≤ ${time(row[phase], "p99_ms")}`}</span>` },
   ]),
 ];
 const CLIENTS = [
@@ -71,7 +71,9 @@ function view(id, answer, error, charts, configs, change) {
   const head = html`<div class="crumbs"><a href="#/brokers">Brokers</a><span class="dim">/</span><h1>Broker ${id}</h1>${answer ? statePill(answer.state) : nothing}${answer?.is_controller ? pill("", "controller") : nothing}</div>`;
   if (answer === null) return html`${head}${error ? failed(error) : loading()}`;
   const panel = (key, title, note, body) => html`<section class="panel" aria-labelledby=${key}><div class="head"><h2 id=${key}>${title}</h2><span class="dim">${note}</span></div>${body}</section>`;
-  return html`${head}${error ? failed(error) : nothing}${notMeasured(answer)}${about(answer)}
+  const top = html`${head}${error ? failed(error) : nothing}${notMeasured(answer)}${about(answer)}`;
+  if (answer.measured && answer.history === null) return html`${top}<p class="note" role="status">The broker does not answer: what only it knows is not shown.</p>`;
+  return html`${top}
     ${panel("disks-title", "Disks", "", answer.log_dirs?.length ? table({ label: "Disks", columns: DISKS, rows: answer.log_dirs }) : empty("The broker does not tell."))}
     ${charts.view()}
     ${panel("requests-title", "Requests", "times by phase since the broker started", answer.requests?.length ? table({ label: "Requests", columns: REQUESTS, rows: answer.requests }) : empty("No request yet, or the broker does not tell."))}
@@ -91,6 +93,6 @@ function about(answer) {
     ["Event loop late, mean / max", answer.loop_lag_ms ? `${time(answer.loop_lag_ms, "mean_ms")} / ${time(answer.loop_lag_ms, "max_ms")}` : UNKNOWN],
     ["Epoch", count(answer.epoch)],
     ["Rack", answer.rack ?? "none"],
-    ["Listeners", html`<span class="mono">${answer.listeners.join(" ")}</span>`],
+    ["Listeners", html`<span class="mono">${answer.listeners.join(" ")}</span>`, "wide"],
   ])}</div></section>`;
 }

@@ -88,14 +88,17 @@ function tree(list, path) {
       <p class="state">at offset ${count(answer.offset)}, epoch ${count(answer.epoch)}</p>`}</section>`;
 }
 
+/** What stands for the records of an entry that the node leaves out. */
+const isRest = (row) => row.fields.left_out !== undefined;
+
 function changes({ entries, logError, pattern, isHeld, hold, onpattern }) {
   const rows = entries.flatMap((entry) => entry.records.map((record) => ({ ...entry, ...record }))).reverse();
   const fits = rows.filter((row) => !pattern || `${row.type} ${JSON.stringify(row.fields)}`.toLowerCase().includes(pattern.toLowerCase()));
   const columns = [
     { title: "Offset", num: true, cell: (row) => count(row.offset) },
     { title: "At", cell: (row) => html`<span class="dim">${clock(row.at_ms)}</span>` },
-    { title: "Record", cell: (row) => html`<b>${row.type}</b>` },
-    { title: "Fields", wide: true, cell: (row) => html`<span class="mono" title=${JSON.stringify(row.fields)}>${fields(row.fields)}</span>` },
+    { title: "Record", cell: (row) => (isRest(row) ? "" : html`<b>${row.type}</b>`) },
+    { title: "Fields", wide: true, cell: (row) => isRest(row) ? html`<span class="dim">and ${count(row.fields.left_out)} more records, which are not shown</span>` : html`<span class="mono" title=${JSON.stringify(row.fields)}>${fields(row.fields)}</span>` },
   ];
   return html`<section class="panel" aria-labelledby="log-title"><div class="head"><h2 id="log-title">Changes</h2><span class="dim">as they happen, the newest first</span></div>
     <div class="toolbar"><input type="search" aria-label="Filter changes" placeholder="Filter changes" .value=${pattern} @input=${(event) => onpattern(event.target.value)}>

@@ -81,7 +81,8 @@ function ofKind(kind, many, problems) {
 }
 
 function where(problem) {
-  if (problem.topic !== null) return html`<a href=${`${link("topics", problem.topic)}?sort=lag&order=desc`}>${problem.what}</a>`;
+  const order = problem.kind === "partition-offline" ? "sort=leader" : "sort=lag&order=desc"; // none comes before broker 0
+  if (problem.topic !== null) return html`<a href=${`${link("topics", problem.topic)}?${order}`}>${problem.what}</a>`;
   if (problem.group !== null) return html`<a href=${link("groups", problem.group)}>${problem.what}</a>`;
   if (problem.broker !== null) return html`<a href=${link("brokers", String(problem.broker))}>${problem.what}</a>`;
   return problem.what;

@@ -30,7 +30,7 @@ function lags(row) {
   const others = row.replica_states.filter((replica) => !replica.is_leader);
   if (others.length === 0) return html`<span class="dim">no other replica</span>`;
   return others.map((replica) => html`<span class="mono" title=${`log end ${count(replica.log_end_offset)}, ${bytes(replica.size_bytes)}, ${replica.log_dir ?? "directory not known"}`}><span class="dim">${replica.broker}:</span>${
-    replica.lag ? html`<span class=${replica.is_in_isr ? "" : "text-bad"}>${count(replica.lag)}</span>` : replica.is_offline ? html`<span class="text-bad">offline</span>` : replica.lag === null ? "–" : "0"
+    replica.lag ? html`<span class=${replica.is_in_isr ? "" : "text-bad"}>${count(replica.lag)}</span>` : replica.is_offline ? html`<span class="text-bad">offline</span>` : replica.lag === null ? html`<span class=${replica.is_in_isr ? "" : "text-bad"}>–</span>` : "0"
   } </span>`);
 }
 

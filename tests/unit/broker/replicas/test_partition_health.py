@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from kraft.broker.replicas.partition_health import FollowerLag, PartitionHealth
+from kraft.broker.replicas.partition_health import PARTITIONS_PER_STEP, FollowerLag, PartitionHealth
 from partitions.log.config import LogConfig
 from partitions.topic_partition import TopicPartition
 from quorum.controller.topic_configs import LogTopicConfigs
@@ -99,3 +99,15 @@ async def test_partitions_where_nobody_lags_are_not_looked_at(world: BrokerWorld
     now_ms = world.replicas.monotonic_ms()
     world.replicas.partition(T1).append_records(batch(b"a"), acks=1, now_ms=now_ms)
     assert lags_of(world, (), (2,))[2].sum_records == 1
+
+
+async def test_the_lags_of_many_partitions_are_found_out_in_steps(world: BrokerWorld) -> None:
+    """While a broker is down, all that it followed has somebody out of the ISR."""
+    count = PARTITIONS_PER_STEP * 2
+    await world.start(*topic("t", 1, *([(1, 2)] * count), isr=(1,)))
+    keys = [TopicPartition("t", number) for number in range(count)]
+    for key in keys:
+        now_ms = world.replicas.monotonic_ms()
+        world.replicas.partition(key).append_records(batch(b"a"), acks=1, now_ms=now_ms)
+    assert sum(1 for _ in world.replicas.follower_lags(keys, (2,))) >= 2
+    assert lags_of(world, keys, (2,))[2].partitions == count
