@@ -96,7 +96,9 @@ async def sockets(count: int, seed: int, chosen: Sequence[str]) -> int:
         try:
             node = cluster.local.spec().nodes[0]
             ports = {
-                name: _port(cluster, listener) for name, (_, listener) in PORTS.items() if listener is not None
+                name: _port(cluster, listener)
+                for name, (_, listener) in PORTS.items()
+                if listener is not None
             } | {"controller": node.controller_port, "http": node.http_port}
             pids = {n: cluster.local.pid(n) for n in cluster.node_ids}
             pid = pids[node.id]
