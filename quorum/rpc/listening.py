@@ -199,8 +199,10 @@ class _Handshake(asyncio.Transport):
             )
             # Without it the handshake was cut off, which asyncio does not tell.
             is_made = transport.get_extra_info("ssl_object") is not None
-        except OSError:
+        except OSError as failure:
             is_made = False
+            # asyncio keeps it in a frame that the traceback holds: a cycle, with the protocol in it.
+            failure.__traceback__ = None
         finally:
             self._end(is_made=is_made)
 

@@ -26,11 +26,13 @@ from kraft.security.password_verdicts import Verdicts
 from kraft.security.sasl_servers import PlainServer, ScramUsers, ScramUserServer
 from kraft.security.scram import HASHES, SaslError, salted_password, scram_keys
 from quorum.metadata.records import UserScramCredential
+from quorum.rpc.request_door import RequestLine
 from tests.fuzz import inputs
-from tests.fuzz.doors import LINE
 from tests.support.tokens import AUDIENCE, ISSUER, Issuer
 
 Decoder = Callable[[bytes], None]
+LINE = RequestLine(b"GET /", b"HEAD /", b"POST /rpc/")
+"""All that the controller's and the pages' listener take."""
 NOW_S: Final = 1_700_000_000.0
 NONCE: Final = "nonce"
 PASSWORD: Final = "a password that no stranger guesses"

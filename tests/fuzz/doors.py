@@ -17,7 +17,6 @@ from kraft.http.server import HttpServer
 from kraft.network.connection import Connection
 from kraft.runtime.free_ports import free_port_range
 from quorum.rpc.envelope import Body
-from quorum.rpc.request_door import RequestLine
 from quorum.rpc.server import ControllerListener
 from tests.support.broker_world import BrokerWorld
 from tests.unit.broker.test_sasl import door
@@ -25,8 +24,6 @@ from tests.unit.http.test_http_server import Node
 from tests.unit.http.test_login import make as make_login
 
 ANONYMOUS = "User:ANONYMOUS"
-LINE = RequestLine(b"GET /", b"HEAD /", b"POST /rpc/")
-"""All that the controller's and the pages' listener take."""
 TURNS = 3
 """Of the loop, after each input: what was put off has run then."""
 HTTP_TURNS = 12

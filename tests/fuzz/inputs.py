@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from random import Random
+from typing import Any
 
 from kraft.protocol.api import APIS, ApiKey
 from kraft.protocol.headers import RequestHeader, encode_request_header
 from kraft.protocol.messages import encode_request_frame
+from kraft.protocol.schemas.api_versions import ApiVersionsRequest
 from kraft.protocol.schemas.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from tests.unit.broker.test_sasl import any_request
+from kraft.protocol.schemas.scram_credentials import DescribeUserScramCredentialsRequest
 
 HEADS = (
     b"GET /session HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -40,6 +42,16 @@ TOKENS = {
     "GSSAPI": (b"",),
 }
 """By mechanism, what clients send in turn; nobody is let in for these."""
+_SCRAPS = [
+    b"n,,n=alice,r=x", b"c=biws,r=x,p=", b"\0bob\0hidden"[:-1], b"\0", b"", b"n,,", b"p=", b"v=", b"=2C", b",",
+    b"r=xnonce", b"\xff", b"x" * 300,
+]  # fmt: skip
+_VERSIONS = {
+    SaslHandshakeRequest: 1,
+    SaslAuthenticateRequest: 2,
+    ApiVersionsRequest: 3,
+    DescribeUserScramCredentialsRequest: 0,
+}
 DAMAGES_MAX = 4
 INT32 = 2**31
 
@@ -59,6 +71,32 @@ def damaged(rng: Random, data: bytes) -> bytes:
             case _:
                 content[at:at] = rng.randbytes(rng.randrange(20))
     return bytes(content)
+
+
+def any_request(rng: Random) -> bytes:
+    """A frame's content: well formed, damaged, or noise."""
+    choice = rng.random()
+    if choice < 0.15:
+        return rng.randbytes(rng.randrange(8, 200))
+    token = b"".join(rng.choices(_SCRAPS, k=rng.randrange(4)))
+    message: Any = rng.choice(
+        (
+            SaslHandshakeRequest(rng.choice(("SCRAM-SHA-256", "PLAIN", "GSSAPI", ""))),
+            SaslAuthenticateRequest(token),
+            SaslAuthenticateRequest(token),
+            SaslAuthenticateRequest(rng.randbytes(rng.randrange(40))),
+            ApiVersionsRequest("fuzz", "1"),
+            DescribeUserScramCredentialsRequest(),
+        )
+    )
+    version = rng.choice(list(APIS[message.API_KEY].versions)) if choice < 0.8 else _VERSIONS[type(message)]
+    try:
+        frame = bytearray(encode_request_frame(message, version, correlation_id=1, client_id="fuzz"))[4:]
+    except Exception:  # noqa: BLE001 - not every message fits every version
+        return rng.randbytes(12)
+    for _ in range(rng.randrange(3) if choice < 0.5 else 0):
+        frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
+    return bytes(frame)
 
 
 def frames(rng: Random) -> bytes:

@@ -33,8 +33,6 @@ from kraft.network.limits import NetworkLimits
 from kraft.network.request import decoding
 from kraft.network.server import SocketServer
 from kraft.network.session import Session
-from kraft.protocol.api import APIS
-from kraft.protocol.messages import encode_request_frame
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest
 from kraft.protocol.schemas.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kraft.protocol.schemas.scram_credentials import DescribeUserScramCredentialsRequest
@@ -44,6 +42,7 @@ from kraft.security.sasl_servers import ScramUsers
 from kraft.security.scram import salted_password, scram_keys
 from kraft.security.token_login import MODULE
 from quorum.metadata.records import Listener, UserScramCredential
+from tests.fuzz.inputs import any_request
 from tests.support.broker_world import BrokerWorld
 from tests.support.token_endpoint import TokenEndpoint
 from tests.support.tokens import AUDIENCE, Issuer
@@ -322,37 +321,6 @@ async def test_a_listener_without_sasl_says_so(world: BrokerWorld) -> None:
 
 
 # -- fuzzing
-
-TOKENS = [
-    b"n,,n=alice,r=x", b"c=biws,r=x,p=", b"\0bob\0hidden"[:-1], b"\0", b"", b"n,,", b"p=", b"v=", b"=2C", b",",
-    b"r=xnonce", b"\xff", b"x" * 300,
-]  # fmt: skip
-
-
-def any_request(rng: random.Random) -> bytes:
-    """A frame's content: well formed, damaged, or noise."""
-    choice = rng.random()
-    if choice < 0.15:
-        return rng.randbytes(rng.randrange(8, 200))
-    token = b"".join(rng.choices(TOKENS, k=rng.randrange(4)))
-    message: Any = rng.choice(
-        (
-            SaslHandshakeRequest(rng.choice((SCRAM, "PLAIN", "GSSAPI", ""))),
-            SaslAuthenticateRequest(token),
-            SaslAuthenticateRequest(token),
-            SaslAuthenticateRequest(rng.randbytes(rng.randrange(40))),
-            ApiVersionsRequest("fuzz", "1"),
-            DescribeUserScramCredentialsRequest(),
-        )
-    )
-    version = rng.choice(list(APIS[message.API_KEY].versions)) if choice < 0.8 else VERSIONS[type(message)]
-    try:
-        frame = bytearray(encode_request_frame(message, version, correlation_id=1, client_id="fuzz"))[4:]
-    except Exception:  # noqa: BLE001 - not every message fits every version
-        return rng.randbytes(12)
-    for _ in range(rng.randrange(3) if choice < 0.5 else 0):
-        frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
-    return bytes(frame)
 
 
 async def fuzz(port: int, rng: random.Random) -> None:

@@ -28,23 +28,26 @@ from tests.fuzz import doors, guided, inputs
 from tests.fuzz.__main__ import errors_in, main
 from tests.fuzz.decoders import DECODERS, GOOD_TOKEN, PASSWORD, seeds
 
-INPUTS, MEASURED_FROM = 1_500, 500
 GROWTH_MAX_BYTES = 300_000
 """Caches that fill, such as those of decoded texts."""
 
 
 @pytest.mark.parametrize(
-    ("door", "draw"),
-    [(doors.broker, inputs.strangers), (doors.controller, inputs.http), (doors.pages, inputs.http)],
+    ("door", "draw", "count"),
+    [
+        (doors.broker, inputs.strangers, 1_200),
+        (doors.controller, inputs.http, 450),
+        (doors.pages, inputs.http, 300),
+    ],
     ids=["broker", "controller", "pages"],
 )
-async def test_strangers_do_no_harm_and_leave_nothing_behind(door, draw):
+async def test_strangers_do_no_harm_and_leave_nothing_behind(door, draw, count):
     rng = Random(11)
     async with doors.no_errors(), door() as feed:
         tracemalloc.start()
         try:
-            for number in range(INPUTS):
-                if number == MEASURED_FROM:
+            for number in range(count):
+                if number == count // 3:
                     gc.collect()
                     before, _ = tracemalloc.get_traced_memory()
                 await feed(draw(rng))
@@ -123,7 +126,7 @@ def test_decoders_take_what_comes(name):
     rng = Random(3)
     for seed in seeds(name):
         DECODERS[name](seed)
-        for _ in range(300 // len(seeds(name))):
+        for _ in range(100 // len(seeds(name))):
             DECODERS[name](inputs.damaged(rng, seed))
 
 
