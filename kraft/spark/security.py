@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kraft.security.jaas import JaasError, LoginModule, parse_jaas
-from kraft.security.mechanisms import MECHANISMS, OFFERED, PLAIN, Credentials
+from kraft.security.mechanisms import OFFERED, PLAIN, Credentials
 from kraft.security.oauthbearer_client import OAUTHBEARER, BearerToken
 from kraft.security.token_login import MODULE, URL, LoginError, TokenLogin, parse_token_login
 from kraft.spark.authentication import shown

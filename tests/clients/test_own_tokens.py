@@ -42,7 +42,11 @@ def test_commands(
     secured: SecuredCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], names: str
 ) -> None:
     """Those that ask brokers themselves, and those that have librdkafka for it."""
-    config, topic, lines = tmp_path / "client.properties", secured.create_topic("token-cli"), tmp_path / "lines"
+    config, topic, lines = (
+        tmp_path / "client.properties",
+        secured.create_topic("token-cli"),
+        tmp_path / "lines",
+    )
     config.write_text("".join(f"{key}={value}\n" for key, value in WRITTEN[names](secured).items()))
     lines.write_text("one\ntwo\n")
     option = ["--command-config", str(config)]

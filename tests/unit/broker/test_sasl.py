@@ -102,9 +102,7 @@ class Door:
         self.sessions: list[Session] = []
         self.config = config = load_config(TEXT + extra)
         users = ScramUsers(lambda: world.services.metadata.image.scram_credentials, b"secret")
-        security = ListenerSecurity(
-            config, config.inter_broker_listener, users, random.Random(1), now_ms
-        )
+        security = ListenerSecurity(config, config.inter_broker_listener, users, random.Random(1), now_ms)
 
         def introduce(session: Session, transport: asyncio.Transport) -> None:
             security.introduce(session, transport)
@@ -270,7 +268,9 @@ async def test_a_broker_without_a_token_says_why_and_comes_again(world: BrokerWo
             with capture_logs() as logs:
                 await security.start()
                 peer = opened.peer_of(security)
-                with pytest.raises(LeaderUnavailable, match=r"needs a token, and there is none: .* answers 401") as told:
+                with pytest.raises(
+                    LeaderUnavailable, match=r"needs a token, and there is none: .* answers 401"
+                ) as told:
                     await peer.request(DescribeUserScramCredentialsRequest(), 0, timeout_s=TIMEOUT_S)
             assert "hunter" not in str(told.value) + str(logs)
             assert "cannot be had" in str(logs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kraft.protocol.schemas.sasl import (
-    SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,

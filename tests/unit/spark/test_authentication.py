@@ -206,7 +206,10 @@ def test_a_token_that_is_refused_is_told_and_shown_to_nobody(
     token = Issuer().token(time.time())
     file.write_text(token)
     refusal = "refuses authentication by OAUTHBEARER: SASL_AUTHENTICATION_FAILED."
-    for reason, told in (("It is of another issuer.", " It is of another issuer."), (f"{token} is wrong", " ")):
+    for reason, told in (
+        ("It is of another issuer.", " It is of another issuer."),
+        (f"{token} is wrong", " "),
+    ):
         users.reason = reason
         with pytest.raises(AuthenticationError) as refused:
             client.topics([])
@@ -217,7 +220,9 @@ def test_a_token_that_is_refused_is_told_and_shown_to_nobody(
 
 
 def test_a_token_that_is_not_there(by_token: tuple[ClusterClient, Path], users: SaslUsers) -> None:
-    with pytest.raises(AuthenticationError, match=r"There is no token for .* OAUTHBEARER: file:.*No such file"):
+    with pytest.raises(
+        AuthenticationError, match=r"There is no token for .* OAUTHBEARER: file:.*No such file"
+    ):
         by_token[0].topics([])
     assert users.authenticated == []
 

@@ -89,11 +89,26 @@ def test_secrets_are_in_no_text() -> None:
         ({**SASL, JAAS: f'{SCRAM_MODULE} required username="hunter";'}, "has no password"),
         ({**SASL, JAAS: f'{SCRAM_MODULE} required tokenauth="true";'}, "delegation tokens"),
         ({**SASL, JAAS: "org.x.Krb5LoginModule required hunter=x;"}, "must name"),
-        ({"kafka.sasl.oauthbearer.token.endpoint.url": "hunter2"}, "url is given: set kafka.security.protocol to SASL_SSL"),
-        ({**TOKENS, "kafka.sasl.oauthbearer.token.endpoint.url": ""}, "kafka.sasl.oauthbearer.token.endpoint.url is not"),
-        ({**TOKENS, JAAS: LOGIN}, "kafka.sasl.jaas.config must name .*OAuthBearerLoginModule for OAUTHBEARER"),
-        ({**TOKENS, JAAS: "hunter2"}, "no login module .*: write .*OAuthBearerLoginModule required clientId="),
-        ({**TOKENS, "kafka.sasl.oauthbearer.assertion.file": "hunter2"}, "kafka.sasl.oauthbearer.assertion.file is not"),
+        (
+            {"kafka.sasl.oauthbearer.token.endpoint.url": "hunter2"},
+            "url is given: set kafka.security.protocol to SASL_SSL",
+        ),
+        (
+            {**TOKENS, "kafka.sasl.oauthbearer.token.endpoint.url": ""},
+            "kafka.sasl.oauthbearer.token.endpoint.url is not",
+        ),
+        (
+            {**TOKENS, JAAS: LOGIN},
+            "kafka.sasl.jaas.config must name .*OAuthBearerLoginModule for OAUTHBEARER",
+        ),
+        (
+            {**TOKENS, JAAS: "hunter2"},
+            "no login module .*: write .*OAuthBearerLoginModule required clientId=",
+        ),
+        (
+            {**TOKENS, "kafka.sasl.oauthbearer.assertion.file": "hunter2"},
+            "kafka.sasl.oauthbearer.assertion.file is not",
+        ),
         ({**SSL, f"{TRUST}type": "JKS"}, "truststore.location: only PEM is read"),
         ({**SSL, f"{KEY}location": "/x/client.JKS"}, "keystore.location: only PEM is read"),
         ({**SSL, f"{KEY}password": "hunter2"}, "keystore.password is not supported: only PEM is read"),
@@ -148,9 +163,15 @@ def test_a_login_that_gives_tokens(tmp_path: Path) -> None:
     assert "hunter" not in repr(security)
     file = tmp_path / "token"
     by_file = parse_security(
-        {**TOKENS, "kafka.sasl.oauthbearer.token.endpoint.url": file.as_uri(), JAAS: f"{MODULE} required extension_a=b;"}
+        {
+            **TOKENS,
+            "kafka.sasl.oauthbearer.token.endpoint.url": file.as_uri(),
+            JAAS: f"{MODULE} required extension_a=b;",
+        }
     )
-    with pytest.raises(AuthenticationError, match=r"no token for kafka.sasl.mechanism OAUTHBEARER: file:.*No such file"):
+    with pytest.raises(
+        AuthenticationError, match=r"no token for kafka.sasl.mechanism OAUTHBEARER: file:.*No such file"
+    ):
         by_file.producer_properties()
     issuer, now_s = Issuer(), int(time.time())
     file.write_text(issuer.token(now_s))
