@@ -54,6 +54,7 @@ class TokenEndpoint:
         self.silent = threading.Event()
         """While it is set nothing is answered."""
         self._closed = threading.Event()
+        self._heard = threading.Condition()
         self._issuer = issuer
         endpoint = self
 
@@ -90,6 +91,11 @@ class TokenEndpoint:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def wait_for(self, times: int, timeout_s: float) -> bool:
+        """Whether it is asked so often in all."""
+        with self._heard:
+            return self._heard.wait_for(lambda: len(self.asked) >= times, timeout_s)
+
     def close(self) -> None:
         self._closed.set()
         self._server.shutdown()
@@ -100,7 +106,9 @@ class TokenEndpoint:
         kind, _, credentials = headers.get("Authorization", "").partition(" ")
         client_id, _, secret = base64.b64decode(credentials).decode().partition(":")
         form = parse_qs(body.decode())
-        self.asked.append(Asked(client_id, form.get("scope", [""])[0]))
+        with self._heard:
+            self.asked.append(Asked(client_id, form.get("scope", [""])[0]))
+            self._heard.notify_all()
         if self.silent.is_set():
             self._closed.wait(60)
             return None

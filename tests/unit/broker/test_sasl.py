@@ -80,7 +80,8 @@ def by_tokens(keys: Path, url: str, secret: str) -> str:
         f"sasl.oauthbearer.jwks.endpoint.url={ISSUES.write_jwks(keys)}\n"
         f"sasl.oauthbearer.expected.audience={AUDIENCE}\nsasl.login.retry.backoff.max.ms=1\n"
         f"listener.name.sasl.oauthbearer.sasl.oauthbearer.token.endpoint.url={url}\n"
-        f'listener.name.sasl.oauthbearer.sasl.jaas.config={MODULE} required clientId="broker" clientSecret="{secret}";\n'
+        f'listener.name.sasl.oauthbearer.sasl.jaas.config={MODULE} required clientId="broker"'
+        f' clientSecret="{secret}";\n'
     )
 
 

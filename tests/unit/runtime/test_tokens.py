@@ -55,9 +55,7 @@ async def refusal(wanted: TokenLogin) -> str:
 
 async def asked(endpoint: TokenEndpoint, times: int) -> None:
     """Waits until its thread has heard so many requests."""
-    async with asyncio.timeout(WAIT_S):
-        while len(endpoint.asked) < times:
-            await asyncio.sleep(0.01)
+    assert await asyncio.to_thread(endpoint.wait_for, times, WAIT_S)
 
 
 # -- one fetch
