@@ -57,6 +57,8 @@ SOMEBODY_ELSE_TURNED_AWAY = "client that would go on as somebody else turned awa
 EVENTS = (TURNED_AWAY, STRANGER_TURNED_AWAY, SOMEBODY_ELSE_TURNED_AWAY, CLIENT_THROTTLED)
 FORGOTTEN_ODDS, SOMEBODY_ELSE_ODDS = 0.15, 0.15
 """Of sessions that are to be renewed."""
+FORGOTTEN_BY_GROUP_S = 3.0
+"""By then its group has removed it: who may not ask its group may not leave it, and nothing is written at the end."""
 GROUP_VERSION, REBALANCE_TIMEOUT_MS = 1, 10_000
 VERSIONS: Mapping[ApiKey, int] = {
     ApiKey.FETCH: FETCH_VERSION,
@@ -113,6 +115,7 @@ class Guest(Workload):
                 await self._trespass(client)
             else:
                 await self._ask(client, name, self.rng.choice(questions)(name))
+        await asyncio.sleep(FORGOTTEN_BY_GROUP_S)
 
     def abandon(self, why: str) -> None:
         """It does not crash."""
