@@ -257,7 +257,7 @@ def test_available_now_reads_all_in_batches_and_goes_on_from_its_checkpoint(
     )
 
 
-def test_a_stream_of_the_format_registered_anew(spark: SparkSession, cluster: FakeCluster, tmp_path: Path) -> None:
+def test_the_format_registered_anew(spark: SparkSession, cluster: FakeCluster, tmp_path: Path) -> None:
     """As the connector's README advises where streams that started at once have broken what Spark keeps of it."""
     session = spark.newSession()
     session.dataSource.register(KraftDataSource)
