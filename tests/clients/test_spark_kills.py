@@ -102,7 +102,8 @@ class Job:
             assert SLOW_PYTHON in log, log[-5000:]
             self.given_up += 1
             self.start()
-        assert self.given_up + len(self.causes(slow=True)) <= GIVEN_UP_MAX, self.causes(slow=True)
+        slow = self.causes(slow=True)
+        assert self.given_up + len(slow) <= GIVEN_UP_MAX, "\n".join(slow)
 
     def causes(self, *, slow: bool) -> list[str]:
         """For which streams were started again: that Python processes were too slow, or all others."""
@@ -153,7 +154,8 @@ class Job:
 
     def close(self) -> None:
         """Nothing that it ever started is left."""
-        print(f"the last job has said:\n{self._log.read_text(errors='replace')[-5000:]}")
+        for log in sorted(self._folder.glob("job-*.log")):
+            print(f"{log.name} says:\n{log.read_text(errors='replace')[-5000:]}")
         until(lambda: not self._kill_all(), "the job's processes have ended")
         if self._program is not None:
             self._program.communicate(timeout=WAIT_S)
@@ -289,6 +291,7 @@ def test_nothing_is_lost_whatever_is_killed(fragile_cluster: NodeProcesses, tmp_
         audit(stream, log)
         for name in SINKS:
             assert job.rows(name) == log, f"the {name} that was written differ from the topic that was read"
-        assert len(job.causes(slow=False)) == strikes.planners, job.causes(slow=False)
+        causes = job.causes(slow=False)
+        assert len(causes) == strikes.planners, "\n".join(causes)
     print(f"killed: {dict(struck)}, given up by Spark: {job.given_up + len(job.causes(slow=True))}")
     print(f"{sum(map(len, log.values()))} records, all of them in both sinks")

@@ -3,7 +3,7 @@
     python stream_job.py BOOTSTRAP SOURCE SINK FOLDER
 
 Its executors are JVMs of their own (`local-cluster`). It prints `running` when both streams run. A stream that has
-ended is started again in the same JVM, as long jobs do, and FOLDER/restarts.jsonl has a line with the cause; when the
+ended is started again in the same JVM, as long jobs do, and FOLDER/restarts.jsonl has a line with the causes; when the
 JVM is gone the job ends with status 1, and a supervisor starts it again: where a stream ended stands in the checkpoints
 below FOLDER. After a line on standard input it reads what is there by then, stops, and writes to FOLDER/topic.jsonl and
 FOLDER/files.jsonl what the sinks hold, without duplicates: [partition, offset, value] a line.
@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -45,19 +46,28 @@ _AS_HEADERS = ", ".join(
 
 
 class Streams:
-    """The running queries, by name. `causes` gets a line for each that had to be started again."""
+    """The running queries, by name. `causes` gets a line for each that had to be started again.
+
+    The next one starts when those before it have planned a batch: Python streams that start at once in a new JVM can
+    leave their format unusable there ("More streams than one" in kraft/spark/README.md).
+    """
 
     def __init__(self, starts: Mapping[str, Callable[[], StreamingQuery]], causes: Path) -> None:
         self._starts = starts
         self._causes = causes
-        self._queries = {name: start() for name, start in starts.items()}
+        self._queries: dict[str, StreamingQuery] = {}
         self._left = RESTARTS_MAX
+        for name, start in starts.items():
+            while any(query.lastProgress is None for query in self._queries.values()):
+                time.sleep(LOOK_S)
+                self.keep_running()
+            self._queries[name] = start()
 
     def keep_running(self) -> None:
         """Raises when the JVM is gone, or queries have ended too often."""
         for name, query in self._queries.items():
             if not query.isActive:
-                cause = query._jsq.exception().get().getCause().toString()
+                cause = causes_of(query)
                 if not self._left:
                     raise RuntimeError(f"the stream {name} ends again and again: {cause}")
                 self._left -= 1
@@ -77,6 +87,16 @@ class Streams:
                 break
         for query in self._queries.values():
             query.stop()
+
+
+def causes_of(query: StreamingQuery) -> str:
+    """Why a stream has ended: the outermost cause first, down to the root."""
+    found = []
+    cause = query._jsq.exception().get().getCause()
+    while cause is not None:
+        found.append(str(cause.toString()))
+        cause = cause.getCause()
+    return "\nby: ".join(found)
 
 
 def main(bootstrap: str, source: str, sink: str, folder: Path) -> None:
