@@ -144,8 +144,8 @@ async def send(port: int, name: str, draw: Draw, numbers: Iterable[int], seed: i
 
 async def _visit(port: int, data: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    # The other end may be gone before all is sent, or wait for more: both are its right.
-    with contextlib.suppress(ConnectionError, TimeoutError):
+    # The other end may be gone before all is sent (OSError: not connected), or wait for more: both are its right.
+    with contextlib.suppress(OSError, TimeoutError):
         writer.write(data)
         writer.write_eof()
         await asyncio.wait_for(reader.read(), ANSWER_WITHIN_S)
