@@ -7,6 +7,7 @@ bytes that it appends to the moment when every partition's ISR has it again.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ def catch_up(directory: Path, gigabytes: float) -> CatchUp:
         brokers.local.stop_node(away)
         _produce(brokers, topic, round(gigabytes * 1e9 / STORED_RECORD_BYTES))
         settle(brokers.pids())
-        wanted = _stored_bytes(brokers, others[0], topic)
+        wanted = _stored_bytes(brokers, others, topic)
         leaders = brokers.pids()
         process = brokers.local.spawn(away)
         _await_bytes(brokers, away, topic, 1, FIRST_BYTES_TIMEOUT_S)
@@ -76,15 +77,20 @@ def _produce(brokers: Cluster, topic: str, records: int) -> None:
             left -= int(worker.result()["records"])
 
 
-def _stored_bytes(brokers: Cluster, node_id: int, topic: str) -> int:
-    """In the segments of the topic's partitions on one node."""
-    data = brokers.local.node_dir(node_id) / "data"
-    return sum(path.stat().st_size for path in data.glob(f"{topic}-*/*.log"))
+def _stored_bytes(brokers: Cluster, nodes: Iterable[int], topic: str) -> int:
+    """In the segments of the topic's partitions, of each partition where it has most of them: at its leader, whose
+    acknowledgements (acks=1) do not wait for the other replicas."""
+    partitions: dict[str, int] = {}
+    for node_id in nodes:
+        for folder in (brokers.local.node_dir(node_id) / "data").glob(f"{topic}-*"):
+            here = sum(path.stat().st_size for path in folder.glob("*.log"))
+            partitions[folder.name] = max(here, partitions.get(folder.name, 0))
+    return sum(partitions.values())
 
 
 def _await_bytes(brokers: Cluster, node_id: int, topic: str, wanted: int, timeout_s: float) -> None:
     for _ in deadline(timeout_s):
-        if _stored_bytes(brokers, node_id, topic) >= wanted:
+        if _stored_bytes(brokers, [node_id], topic) >= wanted:
             return
     raise BenchError(
         f"node {node_id} had not copied {wanted / 1e9:g} GB in {timeout_s:g} s:\n{brokers.local.log_tail(node_id)}"

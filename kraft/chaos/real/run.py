@@ -62,7 +62,7 @@ WHOLE_S: Final = 60.0
 SETTLE_S: Final = 3.0
 """The workload goes on for so long when all is whole again: what is after the faults is measured in it."""
 FINAL_S: Final = 60.0
-BEGUN_S: Final = 20.0
+BEGUN_S: Final = 30.0
 TICK_S: Final = 0.2
 ABANDON_S: Final = 30.0
 """So long a run that is interrupted waits for its faults to end; without nodes they take no time."""
@@ -247,8 +247,8 @@ class _Run:
             raise UserError(f"the cluster does not become whole before the experiment: {error}") from error
 
     def _await_begun(self, clients: Clients) -> None:
-        """Clients need a moment, more on a busy host: the steady state begins when all partitions acknowledge. Where
-        that takes too long the run goes on, and its probes tell."""
+        """Clients need a moment, more on a busy host: the steady state begins when all partitions acknowledge and all
+        groups read. Where that takes too long the run goes on, and its probes tell."""
         end_s = time.monotonic() + BEGUN_S
         while not clients.have_begun() and time.monotonic() < end_s:
             time.sleep(TICK_S)

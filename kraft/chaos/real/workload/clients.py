@@ -10,7 +10,6 @@ from typing import Final
 
 from kraft.chaos.experiments.document import Experiment, Workload
 from kraft.chaos.experiments.evidence import CommandEnd
-from kraft.chaos.history import OperationKind, OperationStatus
 from kraft.chaos.real.brokers import Brokers
 from kraft.chaos.real.workload.client import END_S, Client
 from kraft.chaos.real.workload.commands import Command
@@ -110,20 +109,16 @@ class Clients:
             command.start(self._brokers, self._recorder.partitions, seconds)
 
     def have_begun(self) -> bool:
-        """Whether every partition that is written has acknowledged something to whoever waits for that."""
+        """Whether every partition that is written has acknowledged something to whoever waits for that, and every group
+        has given some member something to read."""
         written = {
             (one.topic, number)
             for one in self._experiment.workload
             if one.kind.endswith("producer") and one.acks
             for number in range(self._recorder.partitions[one.topic])
         }
-        operations = list(self._recorder.history.operations)
-        done = {
-            (one.topic, one.key[1])
-            for one in operations
-            if one.key and one.acks and one.kind is OperationKind.SEND and one.status is OperationStatus.OK
-        }
-        return written <= done
+        groups = {one.group for one in self._experiment.workload if one.kind == "group"}
+        return written <= self._recorder.acknowledged() and groups <= self._recorder.assigned()
 
     def stop(self) -> None:
         """Tells all of them; does not wait."""

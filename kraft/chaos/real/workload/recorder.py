@@ -97,6 +97,29 @@ class Recorder:
         with self._lock:
             self.problems.append(text)
 
+    # -- what has begun
+
+    def acknowledged(self) -> set[tuple[str, int]]:
+        """The partitions that have acknowledged something to somebody who waits for that."""
+        with self._lock:
+            return {
+                (one.topic, one.key[1])
+                for one in self.history.operations
+                if one.key
+                and one.acks
+                and one.kind is OperationKind.SEND
+                and one.status is OperationStatus.OK
+            }
+
+    def assigned(self) -> set[str]:
+        """The groups of which some member was given something to read."""
+        with self._lock:
+            return {
+                one.sender.group
+                for one in self.groups.operations
+                if one.action is GroupAction.ASSIGNED and one.owned
+            }
+
     # -- sends
 
     def send(

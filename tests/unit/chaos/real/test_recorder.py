@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kraft.chaos.checker import check_history
-from kraft.chaos.history import OperationKind, OperationStatus
+from kraft.chaos.group_history import GroupAction, GroupProtocol, Sender
+from kraft.chaos.history import OperationKind, OperationStatus, TopicKey
 from kraft.chaos.real.workload.commands import HistoryError, read_history
 from kraft.chaos.real.workload.recorder import Recorder, made_value, recorded_value
 
@@ -103,3 +104,26 @@ def test_a_line_that_cannot_be_read_is_named(
 
 def test_no_file_is_no_history(recorder: Recorder, tmp_path: Path) -> None:
     assert read_history(tmp_path / "history.jsonl", recorder) == 0
+
+
+def test_who_has_begun(recorder: Recorder) -> None:
+    """A partition has when it acknowledged, a group when a member was given something: an empty assignment is none."""
+    sent = [
+        recorder.send("p", "orders", partition, [b"a"], acks=acks, idempotent=False)
+        for partition, acks in ((0, 1), (1, 0))
+    ]
+    assert recorder.acknowledged() == set()
+    for operation in sent:
+        recorder.sent(operation, OperationStatus.OK, 0)
+    assert recorder.acknowledged() == {("orders", 0)}
+
+    def assign(*owned: TopicKey) -> None:
+        sender = Sender("readers", GroupProtocol.CLASSIC, "m", 1)
+        asked = recorder.asked(GroupAction.ASSIGNED, sender)
+        assert "readers" not in recorder.assigned(), "not answered yet"
+        recorder.answered(asked, OperationStatus.OK, owned=owned)
+
+    assign()
+    assert recorder.assigned() == set()
+    assign(recorder.key("orders", 0))
+    assert recorder.assigned() == {"readers"}
