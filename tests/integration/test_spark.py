@@ -25,7 +25,6 @@ from pyspark.sql import DataFrame, SparkSession
 from kraft.protocol import ErrorCode, Message
 from kraft.protocol.fetch import FetchRequest
 from kraft.spark.session import local_session
-from kraft.spark.source import KraftDataSource
 from tests.support import odd_topics
 from tests.support.fake_broker import FakeCluster, FakePartition
 from tests.support.odd_topics import Row
@@ -255,16 +254,6 @@ def test_available_now_reads_all_in_batches_and_goes_on_from_its_checkpoint(
     assert offsets_in(spark, tmp_path / "rows") == sorted(
         [*everything, (1, BATCHES * PER_BATCH), (PARTITIONS, 0)]
     )
-
-
-def test_the_format_registered_anew(spark: SparkSession, cluster: FakeCluster, tmp_path: Path) -> None:
-    """As the connector's README advises where streams that started at once have broken what Spark keeps of it."""
-    session = spark.newSession()
-    session.dataSource.register(KraftDataSource)
-    writer = stream(session, cluster, columns="offset").writeStream.format("memory").queryName("anew")
-    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
-    assert session.table("anew").count() == ROWS
 
 
 def test_a_running_stream_sees_records_and_its_topic_being_replaced(
