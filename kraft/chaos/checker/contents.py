@@ -212,8 +212,8 @@ class ContentsJudge:
                 self._add("lost-write", partial(describe, offset, value), excused=excused)
 
     def _is_gone(self, offset: int, value: Value) -> bool:
-        """Whether faults explain that this value is not there, or that the record read there is gone, too."""
-        rivals = self.partition.values_at(offset)
+        """Whether faults explain that this value is not there, or that what was read there is gone, too."""
+        rivals = self.partition.rivals_at(offset)
         return offset >= 0 and any(
             self.is_excused(self.partition.key, offset, one) for one in (value, *rivals)
         )

@@ -102,6 +102,11 @@ class Partition:
             return list(contested)
         return [self.seen[offset]] if offset in self.seen else []
 
+    def rivals_at(self, offset: int) -> list[Value]:
+        """What polls saw at an offset, also the marker of a transaction."""
+        markers = [MARKER] if offset in self.marker_offsets else []
+        return self.values_at(offset) + markers
+
     def offsets_of(self, value: Value) -> list[int]:
         """Where polls saw a value."""
         copies = self.copies.get(value)
@@ -177,9 +182,7 @@ class Partition:
         """
         if self.demands(send, offset):
             return True
-        rivals = self.values_at(offset)
-        if offset in self.marker_offsets:
-            rivals.append(MARKER)
+        rivals = self.rivals_at(offset)
         return self.covered(offset) and not any(is_excused(self.key, offset, one) for one in rivals)
 
     def reads_of(self, offset: int, value: Value) -> list[Operation]:

@@ -626,6 +626,18 @@ class TestPolls:
         assert "lost-write" in story.oracles()
         assert story.oracles(gone=[(1, "")]) == set()
 
+    def test_who_read_past_a_lost_marker_reads_on_in_the_middle_of_what_came_in_its_place(self) -> None:
+        """The send whose first record stands where the marker was is not torn for it."""
+        story = Story()
+        story.send("a", at=0)
+        story.poll("a", to=2).markers = (1,)
+        story.send("bc", at=1)
+        story.poll("c", start=2)
+        story.read_finally("")
+        story.history.unavailable.add(KEY)
+        assert "torn-batch" in story.oracles()
+        assert "torn-batch" not in story.oracles(gone=[(1, "")])
+
     def test_skip_between_two_polls(self, story: Story) -> None:
         story.poll("ab")
         story.poll("def", start=3)
