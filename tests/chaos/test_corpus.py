@@ -21,6 +21,7 @@ from kraft.chaos.workload import WORKLOADS
 from kraft.chaos.workload.reader import BEHIND_THE_END, OUT_OF_RANGE_NEARER
 from tests.chaos.mutations.scenarios import ROT
 from tests.chaos.mutations.scenarios_of_readers import MADE_ANEW
+from tests.chaos.mutations.security import GUESTS
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -31,8 +32,9 @@ SEEDS = {
     LONGER_S: (25, 147, 156, 256, 281, 304, 315, 317, 328, 335, 339, 355),
 }
 """By virtual seconds. Chosen so that in few runs everything happens that is counted, and most of it several times."""
-NARROW = (MADE_ANEW.scenario(1), MADE_ANEW.scenario(3), ROT.scenario(2))
-"""Damage that readers find, and a partition of which no sound copy is left: rare where all faults are drawn from."""
+NARROW = (MADE_ANEW.scenario(1), MADE_ANEW.scenario(3), ROT.scenario(2), GUESTS.scenario(8))
+"""Damage that readers find, a partition of which no sound copy is left, and a quota of fetches that is held for long:
+rare where all faults are drawn from."""
 TOO_RARE = {BEHIND_THE_END, OUT_OF_RANGE_NEARER}
 """Of what is counted, what takes hundreds of seeds: a reader that is ahead of what is left, at a leader or follower."""
 VERIFIED = (3, 7)
